@@ -1,0 +1,55 @@
+"""uint8 images -> float views: batched, on any device, every random number a function of
+(seed, epoch, id, view). Order: crop, resize, flip; jitter, gray, blur, solarize; mean and deviation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from frossl.augment.geometry import crop_resize_flip
+from frossl.augment.photometry import blur, gray, jitter, solarize
+from frossl.augment.plan import Plan, plan
+from frossl.augment.sets import VIEW_SETS, view_set
+from frossl.config import ViewSpec
+from frossl.types import Batch, Clock
+
+__all__ = ["VIEW_SETS", "Augment", "Plan", "ViewSpec", "make_views", "plan", "standardize", "view_set"]
+
+
+def standardize(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Subtract the mean and divide by the deviation of each channel, dimension −3."""
+    shape = (-1, 1, 1)
+    return (images - images.new_tensor(mean).view(shape)) / images.new_tensor(std).view(shape)
+
+
+def make_views(images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
+    """uint8 (N, C, H, W) -> float (V, N, C, S, S) in [0, 1] as the plan says."""
+    N, C = images.shape[:2]
+    views = crop_resize_flip(images.float() / 255, chosen, size=spec.size, interpolation=spec.interpolation)
+    views = jitter(views, chosen.jitter, chosen.order)
+    views = gray(views, chosen.gray)
+    views = blur(views, chosen.sigma, largest=spec.sigma[1])
+    views = solarize(views, chosen.solarize)
+    return views.view(-1, N, C, spec.size, spec.size)
+
+
+class Augment:
+    """A view set with the statistics of its data: Batch -> list of (V_s, N, C, S, S), largest size first."""
+
+    def __init__(self, specs: Sequence[ViewSpec], *, mean: Sequence[float], std: Sequence[float]) -> None:
+        self.specs = tuple(sorted(specs, key=lambda spec: -spec.size))
+        self.mean, self.std = tuple(mean), tuple(std)
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch, clock: Clock) -> list[Tensor]:
+        height, width = batch.images.shape[-2:]
+        out, first = [], 0
+        for spec in self.specs:
+            numbers = torch.arange(first, first + spec.count)
+            first += spec.count
+            chosen = plan(spec, batch.ids, numbers, clock, height=height, width=width)
+            out.append(standardize(make_views(batch.images, spec, chosen), self.mean, self.std))
+        return out

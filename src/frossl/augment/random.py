@@ -1,0 +1,68 @@
+"""Random numbers as a pure function of (seed, epoch, id, view, which number): a counter-based hash.
+
+Integers only until the last step, so every device gives the same numbers, whatever the batch, worker,
+rank or order. The mixing step is the 64-bit finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+CROP_ATTEMPTS = 10
+
+
+class Draw(IntEnum):
+    """Which random number of a view. Appending is safe; reordering changes every run."""
+
+    FLIP = 0
+    JITTER = 1
+    BRIGHTNESS = 2
+    CONTRAST = 3
+    SATURATION = 4
+    HUE = 5
+    ORDER = 6
+    GRAY = 7
+    BLUR = 8
+    SIGMA = 9
+    SOLARIZE = 10
+    TOP = 11
+    LEFT = 12
+    AREA = 16  # CROP_ATTEMPTS numbers from here
+    RATIO = 32  # CROP_ATTEMPTS numbers from here
+
+
+DRAWS = Draw.RATIO + CROP_ATTEMPTS
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+GOLDEN = _signed(0x9E3779B97F4A7C15)
+MULTIPLY_1 = _signed(0xBF58476D1CE4E5B9)
+MULTIPLY_2 = _signed(0x94D049BB133111EB)
+
+
+def _shift_right(x: Tensor, bits: int) -> Tensor:
+    """Logical shift: torch's `>>` copies the sign bit."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def mix(x: Tensor) -> Tensor:
+    """Scramble int64 (a bijection; multiplication wraps around)."""
+    x = (x ^ _shift_right(x, 30)) * MULTIPLY_1
+    x = (x ^ _shift_right(x, 27)) * MULTIPLY_2
+    return x ^ _shift_right(x, 31)
+
+
+def uniforms(*, seed: int, epoch: int, ids: Tensor, views: Tensor) -> Tensor:
+    """float32 in [0, 1), shape (V, N, DRAWS): every random number of these views of these images."""
+    key = torch.tensor(seed, dtype=torch.int64, device=ids.device)
+    for counter in (torch.full_like(key, epoch), ids[None, :, None], views.to(ids)[:, None, None]):
+        key = mix(key * GOLDEN + GOLDEN) ^ counter
+    draws = torch.arange(DRAWS, dtype=torch.int64, device=ids.device)
+    bits = _shift_right(mix(mix(key * GOLDEN + GOLDEN) + draws * GOLDEN), 40)  # 24 bits: exact in float32
+    return bits.float() / (1 << 24)

@@ -1,0 +1,196 @@
+"""The verbs of the command line; each imports what it needs when it is called."""
+
+from __future__ import annotations
+
+import json as json_
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from frossl.api import Comparison, Run
+
+app = typer.Typer(
+    name="frossl",
+    help="Turn a folder of unlabelled images into an encoder by self-supervised learning.",
+    epilog="Start with: frossl demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Out = Annotated[str | None, typer.Option(help="Where the run is kept [default: runs/NAME]")]
+Seed = Annotated[int | None, typer.Option(help="Same seed, same machine: same weights")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but results and errors")]
+Json = Annotated[bool, typer.Option("--json", help="End standard output with one JSON object")]
+
+
+@app.command()
+def demo(
+    out: Out = None, seed: Seed = None, overwrite: Overwrite = False, quiet: Quiet = False, json: Json = False
+) -> int:
+    """Train on a small real data set for a few minutes and say what was learned."""
+    from frossl import api
+
+    result = api.demo(out=out, seed=seed, overwrite=overwrite, quiet=quiet)
+    if not result.comparisons:
+        return _stopped(result.run)
+    _table(result.comparisons, to_stderr=json)
+    _say(f"run folder: {result.run.path}", to_stderr=json)
+    if json:
+        _print_json(
+            {
+                "run": str(result.run.path),
+                "seconds": round(result.seconds, 1),
+                **{name: comparison.percents() for name, comparison in result.comparisons.items()},
+                "deviation": {name: c.deviations() for name, c in result.comparisons.items()},
+            }
+        )
+    return 0
+
+
+@app.command(epilog="Example: frossl pretrain photos --out runs/photos")
+def pretrain(
+    data: Annotated[str, typer.Argument(help="A folder of images, or the name of a data set")],
+    out: Out = None,
+    config: Annotated[Path | None, typer.Option(help="Start from this TOML file")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Start from this recipe; see `frossl list`")] = None,
+    method: Annotated[str | None, typer.Option(help="See `frossl list`")] = None,
+    backbone: Annotated[str | None, typer.Option(help="Any name that timm knows")] = None,
+    width: Annotated[float | None, typer.Option(help="Channels as a multiple of the backbone's own")] = None,
+    views: Annotated[int | None, typer.Option(help="Views of each image, at least 2")] = None,
+    view_set: Annotated[str | None, typer.Option(help="How views are made; see `frossl list`")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the images")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per step")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate per 256 images")] = None,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> int:
+    """Learn an encoder from unlabelled images."""
+    from frossl import api
+
+    run = api.pretrain(
+        data,
+        out=out,
+        config=_starting_config(config, recipe),
+        method=method,
+        backbone=backbone,
+        width=width,
+        views=views,
+        view_set=view_set,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        seed=seed,
+        overwrite=overwrite,
+        quiet=quiet,
+    )
+    return _ended(run)
+
+
+@app.command()
+def resume(run: Annotated[str, typer.Argument(help="A run folder")], quiet: Quiet = False) -> int:
+    """Go on with a run that was stopped."""
+    from frossl import api
+
+    return _ended(api.resume(run, quiet=quiet))
+
+
+@app.command()
+def knn(
+    run: Annotated[str, typer.Argument(help="A run folder")],
+    k: Annotated[int, typer.Option(help="How many neighbours vote")] = 20,
+    json: Json = False,
+) -> int:
+    """Did it learn? Nearest neighbours, beside raw pixels and the untrained network."""
+    from frossl import api
+
+    comparison = api.knn(run, k=k)
+    _table({"knn": comparison}, to_stderr=json)
+    if json:
+        _print_json(
+            {"run": run, "k": k, "knn": comparison.percents(), "deviation": {"knn": comparison.deviations()}}
+        )
+    return 0
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str | None, typer.Argument(help="methods, data, views, recipes or backbones")] = None,
+    like: Annotated[str, typer.Option(help="Only names that contain this")] = "",
+) -> int:
+    """Names that the other commands know."""
+    from frossl import api
+
+    kinds = api.names(kind)
+    for title, names in kinds.items():
+        shown = [name for name in names if like in name]
+        if kind is None:
+            _say(f"{title}: {', '.join(shown)}")
+        else:
+            for name in shown:
+                _say(name)
+    return 0
+
+
+def _starting_config(path: Path | None, recipe: str | None) -> Any:
+    from frossl import api
+    from frossl.config import Config
+    from frossl.errors import InputError
+
+    if path is not None and recipe is not None:
+        raise InputError("--config and --recipe are two places to start from; give one")
+    if recipe is not None:
+        return api.recipe(recipe)
+    if path is None:
+        return None
+    if not path.is_file():
+        raise InputError(f"there is no file {path}; check --config")
+    return Config.read(path)
+
+
+def _ended(run: Run) -> int:
+    if run.status["state"] == "stopped" and run.status["reason"] != "FROSSL_MAX_STEPS":
+        return _stopped(run)
+    _say(f"run folder: {run.path}")
+    _say(f"did it learn? frossl knn {run.path}")
+    return 0
+
+
+def _stopped(run: Run) -> int:
+    from frossl.cli import INTERRUPTED
+
+    status = run.status
+    _say(
+        f"stopped at step {status['step']} of {status['total']}, with a checkpoint; "
+        f"go on with: frossl resume {run.path}"
+    )
+    return INTERRUPTED
+
+
+def _table(comparisons: dict[str, Comparison], *, to_stderr: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="accuracy in percent, ± one standard deviation", title_justify="left")
+    table.add_column("")
+    for comparison in comparisons.values():
+        table.add_column(comparison.protocol, justify="right")
+    for row, title in (
+        ("pixels", "raw pixels"),
+        ("untrained", "untrained network"),
+        ("trained", "trained network"),
+    ):
+        style = "bold" if row == "trained" else None
+        table.add_row(title, *(str(getattr(c, row)) for c in comparisons.values()), style=style)
+    Console(stderr=to_stderr).print(table)
+
+
+def _say(text: str, *, to_stderr: bool = False) -> None:
+    typer.echo(text, err=to_stderr)
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    typer.echo(json_.dumps(value, ensure_ascii=False))

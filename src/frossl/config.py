@@ -1,0 +1,242 @@
+"""A run as data: frozen dataclasses, TOML in and out.
+
+An absent key is None, which means "settled when the run is built"; what was settled is written back, so
+that `config.toml` repeats the run. Derived values are methods. No torch here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import tomli_w
+
+from frossl.errors import ConfigError, InputError, unknown
+
+T = TypeVar("T")
+
+Device = Literal["cpu", "cuda", "mps"]
+Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
+
+
+def _require(condition: bool, name: str, value: object, hint: str) -> None:
+    if not condition:
+        raise ConfigError(name, value, hint)
+
+
+@dataclass(frozen=True)
+class ViewSpec:
+    """How views of one kind are made from an image. A view set is a tuple of these."""
+
+    size: int = 32
+    """Pixels along each side."""
+    count: int = 1
+    """How many views of this kind."""
+    scale: tuple[float, float] = (0.08, 1.0)
+    """Share of the image's area that a crop covers."""
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    """Width over height of a crop."""
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    flip: float = 0.5
+    """Probability of a horizontal flip."""
+    jitter: float = 0.8
+    """Probability that the four adjustments below are made, in random order."""
+    brightness: float = 0.4
+    contrast: float = 0.4
+    saturation: float = 0.4
+    hue: float = 0.1
+    gray: float = 0.2
+    """Probability."""
+    blur: float = 0.5
+    """Probability."""
+    sigma: tuple[float, float] = (0.1, 2.0)
+    """Deviation of the blur in pixels of the view."""
+    solarize: float = 0.0
+    """Probability."""
+
+    def __post_init__(self) -> None:
+        _require(self.size >= 1, "views.size", self.size, "give at least 1 pixel")
+        _require(self.count >= 1, "views.count", self.count, "give at least 1 view")
+        low, high = self.scale
+        _require(0 < low <= high <= 1, "views.scale", self.scale, "give 0 < low ≤ high ≤ 1")
+        low, high = self.ratio
+        _require(0 < low <= high, "views.ratio", self.ratio, "give 0 < low ≤ high")
+        low, high = self.sigma
+        _require(0 < low <= high, "views.sigma", self.sigma, "give 0 < low ≤ high")
+        for name in ("flip", "jitter", "gray", "blur", "solarize"):
+            value = getattr(self, name)
+            _require(0 <= value <= 1, f"views.{name}", value, "a probability is between 0 and 1")
+        for name in ("brightness", "contrast", "saturation"):
+            value = getattr(self, name)
+            _require(value >= 0, f"views.{name}", value, "a strength is not negative")
+        _require(0 <= self.hue <= 0.5, "views.hue", self.hue, "give 0 to 0.5 of the color circle")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which images."""
+
+    source: str = "cifar10-mini"
+    """A folder, or the name of a data set."""
+    size: int | None = None
+    """Pixels along each side of the stored images; larger ones are scaled and cut to a central square."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """Which networks."""
+
+    backbone: str = "resnet18"
+    """Any name that timm knows."""
+    width: float = 1.0
+    """Channels as a multiple of the architecture's own."""
+    stages: int | None = None
+    """Keep the first stages only (ResNets): small images are small before the last."""
+    stem: Literal["native", "small", "fast"] | None = None
+    """`native` as timm has it; for small images `small` (stride 1) or `fast` (stride 2), without pooling."""
+    projector_hidden: int = 2048
+    projector_out: int = 1024
+    projector_layers: int = 3
+
+    def __post_init__(self) -> None:
+        _require(self.width > 0, "network.width", self.width, "give a positive multiple, such as 0.5")
+        _require(
+            self.projector_layers >= 1, "network.projector_layers", self.projector_layers, "give at least 1"
+        )
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Which method, with what weights; None takes the method's own default."""
+
+    method: str = "frossl"
+    normalize: Literal["centered", "columns", "rows"] | None = None
+    invariance_weight: float | None = None
+    variance_weight: float | None = None
+    log: bool | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments that were given for the objective."""
+        given = dataclasses.asdict(self)
+        del given["method"]
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Optim:
+    """How weights move."""
+
+    optimizer: Literal["lars", "adamw"] = "adamw"
+    base_lr: float = 0.002
+    """Rate for a batch of `lr_batch` images; the rate used is `lr(batch_size)`."""
+    lr_batch: int = 256
+    weight_decay: float = 1e-4
+    warmup: float = 0.05
+    """Share of the steps over which the rate rises from zero."""
+
+    def __post_init__(self) -> None:
+        _require(self.base_lr > 0, "optim.base_lr", self.base_lr, "give a positive rate")
+        _require(self.weight_decay >= 0, "optim.weight_decay", self.weight_decay, "give 0 or more")
+        _require(
+            0 <= self.warmup < 1, "optim.warmup", self.warmup, "give a share of the steps, 0 ≤ share < 1"
+        )
+
+    def lr(self, batch_size: int) -> float:
+        """The peak rate: linear in the batch."""
+        return self.base_lr * batch_size / self.lr_batch
+
+
+@dataclass(frozen=True)
+class Train:
+    """How long, how much at once, on what."""
+
+    epochs: int = 100
+    batch_size: int = 256
+    seed: int = 0
+    precision: Precision | None = None
+    channels_last: bool | None = None
+    device: Device | None = None
+    log_every: int = 10
+    checkpoint_every: int = 200
+    """Steps between checkpoints."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "log_every", "checkpoint_every"):
+            value = getattr(self, name)
+            _require(value >= 1, f"train.{name}", value, "give at least 1")
+        _require(self.batch_size >= 2, "train.batch_size", self.batch_size, "give at least 2 images")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that defines a run."""
+
+    data: Data = field(default_factory=Data)
+    network: Network = field(default_factory=Network)
+    objective: Objective = field(default_factory=Objective)
+    optim: Optim = field(default_factory=Optim)
+    train: Train = field(default_factory=Train)
+    views: tuple[ViewSpec, ...] = ()
+
+    @property
+    def view_count(self) -> int:
+        return sum(spec.count for spec in self.views)
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(_without_none(dataclasses.asdict(self)))
+
+    @classmethod
+    def from_toml(cls, text: str) -> Config:
+        try:
+            return _build(cls, tomllib.loads(text), "")
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(f"the configuration is not TOML: {error}; check that line") from None
+
+    @classmethod
+    def read(cls, path: Path) -> Config:
+        return cls.from_toml(path.read_text(encoding="utf-8"))
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    if isinstance(value, (list, tuple)):
+        return [_without_none(v) for v in value]
+    return value
+
+
+def _build(kind: type[T], given: dict[str, Any], prefix: str) -> T:
+    """A dataclass from a table, refusing unknown keys and wrong types."""
+    hints = typing.get_type_hints(kind)
+    for key in given:
+        if key not in hints:
+            raise unknown("setting", prefix + key, [prefix + name for name in hints])
+    return kind(**{key: _convert(hints[key], value, prefix + key) for key, value in given.items()})
+
+
+def _convert(hint: Any, value: Any, name: str) -> Any:
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type) and isinstance(value, dict):
+        return _build(hint, value, name + ".")
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return _convert(next(a for a in arguments if a is not type(None)), value, name)
+    if origin is Literal:
+        if value not in arguments:
+            raise unknown(f"value of {name}", str(value), [str(a) for a in arguments])
+        return value
+    if origin is tuple and isinstance(value, list):
+        if arguments[-1] is Ellipsis:
+            return tuple(_convert(arguments[0], item, name) for item in value)
+        if len(value) == len(arguments):
+            return tuple(_convert(a, item, name) for a, item in zip(arguments, value, strict=True))
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is hint:
+        return value
+    expected = hint.__name__ if isinstance(hint, type) else str(hint)
+    raise ConfigError(name, value, f"expected {expected}")

@@ -1,0 +1,7 @@
+"""The engine owns time and processes: it builds a run from its configuration, and walks its steps."""
+
+from frossl.engine.build import State, build, build_method, settle
+from frossl.engine.checkpoint import restore, save
+from frossl.engine.loop import Screen, fit
+
+__all__ = ["Screen", "State", "build", "build_method", "fit", "restore", "save", "settle"]

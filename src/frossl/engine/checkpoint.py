@@ -1,0 +1,51 @@
+"""Checkpoints: everything that the next step depends on and that the configuration does not give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from frossl.engine.build import State
+from frossl.errors import InputError
+from frossl.runs.folder import write_atomically
+
+KEEP = 2
+
+
+def save(state: State) -> Path:
+    """Write checkpoints/step-N.pt whole or not at all, and drop all but the newest."""
+    content = {
+        "step": state.step,
+        "method": state.method.state_dict(),
+        "optimizer": state.optimizer.state_dict(),
+        "random": torch.get_rng_state(),
+    }
+    path = state.folder.checkpoints / f"step-{state.step:08d}.pt"
+    write_atomically(path, lambda file: torch.save(content, file))
+    for old in _all(state)[:-KEEP]:
+        old.unlink()
+    return path
+
+
+def restore(state: State) -> None:
+    """Continue from the newest checkpoint; with none, from the start."""
+    saved = _all(state)
+    if not saved:
+        return
+    try:
+        content: dict[str, Any] = torch.load(saved[-1], map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise InputError(
+            f"{saved[-1]} cannot be read ({type(error).__name__}); delete it to continue from the one before"
+        ) from None
+    state.method.load_state_dict(content["method"])
+    state.optimizer.load_state_dict(content["optimizer"])
+    torch.set_rng_state(content["random"])
+    state.step = content["step"]
+    state.folder.metrics.cut_after(state.step)
+
+
+def _all(state: State) -> list[Path]:
+    return sorted(state.folder.checkpoints.glob("step-*.pt"))

@@ -1,0 +1,50 @@
+"""What can go wrong, in words a user can act on.
+
+    FrosslError
+    ├── InputError      bad input, found before any work: exit code 2
+    │   └── ConfigError     a field of the configuration, named
+    └── TrainingError   a run that could not go on: exit code 1
+
+Every message is one line that names the value and ends with a hint.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FrosslError(Exception):
+    """Base of every error that frossl raises on purpose."""
+
+    exit_code = 1
+
+
+class InputError(FrosslError):
+    """Bad input: a path, a name, a number. Found before any work."""
+
+    exit_code = 2
+
+
+class ConfigError(InputError):
+    """A field of the configuration has a value that cannot work."""
+
+    def __init__(self, field: str, value: object, hint: str) -> None:
+        super().__init__(f"{field} = {value!r} cannot work; {hint}")
+
+
+class TrainingError(FrosslError):
+    """A run that could not go on; its folder says why."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """The error for a name that is not in a registry, with the nearest names."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if near:
+        hint = f"did you mean {' or '.join(near)}?"
+    elif len(names) <= 20:
+        hint = f"known: {', '.join(names)}"
+    else:
+        hint = f"there are {len(names)} names; see `frossl list`"
+    return InputError(f"no {kind} is called {name!r}; {hint}")

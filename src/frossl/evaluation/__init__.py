@@ -1,0 +1,17 @@
+"""Did it learn? Encoder and data arrive as arguments; labels are looked up here."""
+
+from frossl.evaluation.features import extract, pixels
+from frossl.evaluation.knn import knn_accuracy
+from frossl.evaluation.probe import few_label_accuracy, logistic_accuracy
+from frossl.evaluation.split import LabelledSplit, Score, labelled_split
+
+__all__ = [
+    "LabelledSplit",
+    "Score",
+    "extract",
+    "few_label_accuracy",
+    "knn_accuracy",
+    "labelled_split",
+    "logistic_accuracy",
+    "pixels",
+]

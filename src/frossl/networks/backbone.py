@@ -1,0 +1,112 @@
+"""Backbones by timm's names, as modules (N, C, S, S) -> pooled features (N, F).
+
+Small images lose everything in a stem made for 224 pixels, so each family has two more: `small` (stride 1)
+and `fast` (stride 2), without pooling. What is changed is changed by timm's own arguments, or in one line
+after it, so that plain timm can rebuild the network.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+import frossl.compat  # noqa: F401  before timm, which imports torchvision
+
+import timm  # isort: skip
+from timm.models.convnext import ConvNeXt  # isort: skip
+from timm.models.efficientnet import EfficientNet  # isort: skip
+from timm.models.mobilenetv3 import MobileNetV3  # isort: skip
+from timm.models.resnet import ResNet  # isort: skip
+from timm.models.vision_transformer import VisionTransformer  # isort: skip
+
+from frossl.config import Network
+from frossl.errors import ConfigError, unknown
+
+Stem = Literal["native", "small", "fast"]
+
+SMALL_IMAGE = 64
+"""Up to this many pixels, a stem made for small images is the default."""
+
+WITH_STEMS = (ResNet, ConvNeXt, VisionTransformer, EfficientNet, MobileNetV3)
+WITH_WIDTH = (ResNet, ConvNeXt, VisionTransformer)
+
+
+def timm_names() -> list[str]:
+    """Every architecture that timm can build."""
+    return list(timm.list_models())
+
+
+def check_backbone(name: str) -> None:
+    if not timm.is_model(name):
+        raise unknown("backbone", name, timm_names())
+
+
+def default_stem(name: str, *, size: int) -> Stem:
+    """`fast` for small images where the family has it: it learns most per minute (docs/decisions.md)."""
+    return "fast" if size <= SMALL_IMAGE and isinstance(_native(name), WITH_STEMS) else "native"
+
+
+def build_backbone(network: Network, *, size: int, channels: int = 3) -> nn.Module:
+    """The network for images of `size` pixels (others work too), with `num_features` outputs."""
+    check_backbone(network.backbone)
+    native = _native(network.backbone)
+    stem = network.stem or default_stem(network.backbone, size=size)
+    if stem != "native" and not isinstance(native, WITH_STEMS):
+        raise ConfigError("network.stem", stem, f"{network.backbone} has only the stem 'native'")
+    if network.width != 1 and not isinstance(native, WITH_WIDTH):
+        raise ConfigError("network.width", network.width, f"{network.backbone} comes in width 1 only")
+    if network.stages is not None and not isinstance(native, ResNet):
+        raise ConfigError("network.stages", network.stages, "only ResNets can be cut; leave it out")
+
+    options: dict[str, Any] = {"num_classes": 0, "in_chans": channels}
+    if isinstance(native, ResNet):
+        return _resnet(network, native, stem, options)
+    if isinstance(native, ConvNeXt):
+        options["dims"] = tuple(_scaled(info["num_chs"], network.width) for info in native.feature_info)
+        options["patch_size"] = {"native": 4, "fast": 2, "small": 1}[stem]
+    if isinstance(native, VisionTransformer):
+        heads = max(1, round(native.blocks[0].attn.num_heads * network.width))
+        per_head = native.embed_dim // native.blocks[0].attn.num_heads
+        options |= {"embed_dim": heads * per_head, "num_heads": heads}
+        options |= {"img_size": size, "dynamic_img_size": True}
+        if stem != "native":
+            options["patch_size"] = {"fast": 4, "small": 2}[stem]
+    model: nn.Module = timm.create_model(network.backbone, **options)
+    if stem == "small" and isinstance(model, (EfficientNet, MobileNetV3)):
+        model.conv_stem.stride = (1, 1)
+    return model
+
+
+def _resnet(network: Network, native: ResNet, stem: Stem, options: dict[str, Any]) -> nn.Module:
+    layers = tuple(len(getattr(native, f"layer{i}")) for i in range(1, 5))
+    stages = network.stages or len(layers)
+    if not 1 <= stages <= len(layers):
+        raise ConfigError("network.stages", network.stages, f"{network.backbone} has {len(layers)}")
+    widths = tuple(_scaled(64 * 2**i, network.width) for i in range(stages))
+    if network.width != 1 or stages < len(layers):
+        options |= {"layers": layers[:stages], "channels": widths}
+    if stem != "native":
+        options |= {"stem_type": "deep", "stem_width": widths[0] // 2}  # timm's only way to a narrow stem
+    model: nn.Module = timm.create_model(network.backbone, **options)
+    if stem != "native":
+        stride = {"small": 1, "fast": 2}[stem]
+        model.conv1 = nn.Conv2d(options["in_chans"], widths[0], 3, stride=stride, padding=1, bias=False)
+        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
+        model.maxpool = nn.Identity()
+    for missing in range(stages + 1, len(layers) + 1):
+        setattr(model, f"layer{missing}", nn.Identity())
+    return model
+
+
+def _scaled(channels: int, width: float) -> int:
+    return max(8, round(channels * width / 8) * 8)
+
+
+def _native(name: str) -> nn.Module:
+    """The architecture as timm has it, without memory for its weights."""
+    check_backbone(name)
+    with torch.device("meta"):
+        model: nn.Module = timm.create_model(name, num_classes=0)
+    return model

@@ -1,0 +1,49 @@
+"""A backbone together with the preprocessing it was trained with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Encoder(nn.Module):
+    """Images (N, C, H, W), uint8 or float in [0, 1], any size -> features (N, F)."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self, backbone: nn.Module, *, size: int, mean: Sequence[float], std: Sequence[float]
+    ) -> None:
+        super().__init__()
+        self.backbone, self.size = backbone, size
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+
+    @property
+    def num_features(self) -> int:
+        return features_of(self.backbone)
+
+    def preprocess(self, images: Tensor) -> Tensor:
+        """Scale the shorter side to `size`, cut to the central square, standardize."""
+        images = images.float() / 255 if images.dtype == torch.uint8 else images
+        H, W = images.shape[-2:]
+        if min(H, W) != self.size:
+            shape = [round(side * self.size / min(H, W)) for side in (H, W)]
+            images = F.interpolate(images, shape, mode="bicubic", antialias=True).clamp(0, 1)
+            H, W = images.shape[-2:]
+        top, left = (H - self.size) // 2, (W - self.size) // 2
+        images = images[..., top : top + self.size, left : left + self.size]
+        return (images - self.mean) / self.std
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.backbone(self.preprocess(images))
+        return features
+
+
+def features_of(backbone: nn.Module) -> int:
+    """F: the length of the backbone's pooled output (timm calls it the head's hidden size)."""
+    return int(getattr(backbone, "head_hidden_size", None) or backbone.num_features)  # type: ignore[arg-type]

@@ -1,0 +1,16 @@
+"""The projector: an MLP between features and the objective."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from torch import nn
+
+
+def build_projector(features: int, *, hidden: int, out: int, layers: int = 3) -> nn.Sequential:
+    """(Linear–BatchNorm–ReLU) × (layers − 1), then Linear: as in the paper."""
+    widths = [features] + [hidden] * (layers - 1)
+    modules: list[nn.Module] = []
+    for before, after in pairwise(widths):
+        modules += [nn.Linear(before, after, bias=False), nn.BatchNorm1d(after), nn.ReLU(inplace=True)]
+    return nn.Sequential(*modules, nn.Linear(widths[-1], out))

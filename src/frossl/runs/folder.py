@@ -1,0 +1,96 @@
+"""The run folder: one place for everything a run leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from frossl.errors import InputError
+from frossl.runs.record import JsonLines
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Replace `path` whole or not at all: same folder, fsync, rename."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+class RunFolder:
+    """Paths and small files of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config_file = self.path / "config.toml"
+        self.checkpoints = self.path / "checkpoints"
+        self.encoder = self.path / "encoder.safetensors"
+        self.preprocess = self.path / "preprocess.json"
+        self.bad_files = self.path / "bad_files.txt"
+        self.metrics = JsonLines(self.path / "metrics.jsonl")
+        self.evaluation = JsonLines(self.path / "evaluation.jsonl")
+
+    @classmethod
+    def check_free(cls, path: str | Path, *, overwrite: bool) -> None:
+        """Refuse a path that already holds something, before any work."""
+        folder = cls(path)
+        if folder.config_file.is_file():
+            if not overwrite:
+                raise InputError(
+                    f"{path} already holds a run; continue it with `frossl resume {path}`, "
+                    "or start anew with --overwrite"
+                )
+        elif folder.path.is_dir() and any(folder.path.iterdir()):
+            raise InputError(f"{path} is not empty and not a run; choose another --out")
+        elif folder.path.exists() and not folder.path.is_dir():
+            raise InputError(f"{path} is a file; choose another --out")
+
+    @classmethod
+    def create(cls, path: str | Path, *, overwrite: bool = False) -> RunFolder:
+        """A fresh folder. With `overwrite`, an earlier run there is removed."""
+        cls.check_free(path, overwrite=overwrite)
+        folder = cls(path)
+        try:
+            if folder.config_file.is_file():
+                shutil.rmtree(folder.path)
+            folder.checkpoints.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot create {path}: {error.strerror}; choose another --out") from None
+        return folder
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        folder = cls(path)
+        if not folder.path.is_dir():
+            raise InputError(f"there is no run at {path}; check the path")
+        if not folder.config_file.is_file():
+            raise InputError(f"{path} holds no run (no config.toml); give the folder passed to --out")
+        return folder
+
+    def write_text(self, name: str, text: str) -> None:
+        write_atomically(self.path / name, lambda file: file.write(text.encode()))
+
+    def write_json(self, name: str, value: Any) -> None:
+        self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+    def read_json(self, name: str) -> Any:
+        return json.loads((self.path / name).read_text(encoding="utf-8"))
+
+    def write_status(self, state: str, *, step: int, total: int, reason: str = "") -> None:
+        """`state` is running, finished, stopped or failed."""
+        self.write_json("status.json", {"state": state, "step": step, "total": total, "reason": reason})
+
+    def read_status(self) -> dict[str, Any]:
+        status: dict[str, Any] = self.read_json("status.json")
+        return status

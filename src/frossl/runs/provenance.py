@@ -1,0 +1,42 @@
+"""Where a run came from: command, versions, hardware, seed, index digest."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("frossl", "torch", "torchvision", "timm", "lightning-fabric", "scikit-learn", "numpy", "pillow")
+
+
+def provenance(*, seed: int, index_digest: str, images: int) -> dict[str, Any]:
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "hardware": {"system": platform.platform(), "cpu": _cpu(), "cores": os.cpu_count()},
+        "seed": seed,
+        "images": images,
+        "index_digest": index_digest,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,36 @@
+"""JSON lines: appended while a run lives, cut back when it resumes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+class JsonLines:
+    """A file of one JSON object a line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, record: dict[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Every whole record; a torn last line, from a process that was killed, is left out."""
+        if not self.path.is_file():
+            return
+        with self.path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.endswith("\n"):
+                    yield json.loads(line)
+
+    def cut_after(self, step: int) -> None:
+        """Forget records of later steps, and a torn last line."""
+        kept = [record for record in self if record.get("step", 0) <= step]
+        if self.path.is_file():
+            self.path.write_text(
+                "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept), encoding="utf-8"
+            )
