@@ -1,0 +1,176 @@
+"""The command line as its users meet it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from frossl.cli import main
+
+FROSSL = [sys.executable, "-m", "frossl"]
+
+
+def call(monkeypatch, capsys, *arguments: str | Path) -> tuple[int, str, str]:
+    """Run the command line in this process: exit code, standard output, standard error."""
+    monkeypatch.setattr(sys, "argv", ["frossl", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    out, err = capsys.readouterr()
+    return int(stopped.value.code or 0), out, err
+
+
+def test_help_is_quick_and_imports_nothing_heavy():
+    seconds = []
+    for _ in range(5):
+        began = time.perf_counter()
+        done = subprocess.run([*FROSSL, "--help"], capture_output=True, text=True, check=True)
+        seconds.append(time.perf_counter() - began)
+    assert statistics.median(seconds) < 0.5
+    for verb in ("demo", "pretrain", "resume", "knn", "list"):
+        assert verb in done.stdout
+    code = (
+        "import sys; from frossl.cli import app; app(['--help'], standalone_mode=False);"
+        "sys.exit(str({'torch', 'timm', 'sklearn'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "set()"
+
+
+@pytest.mark.parametrize("verb", ["demo", "pretrain", "resume", "knn", "list"])
+def test_every_verb_explains_itself(verb, monkeypatch, capsys):
+    code, out, _ = call(monkeypatch, capsys, verb, "--help")
+    assert code == 0
+    assert "Usage" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["pretrain", "missing/folder"], "there is no folder"),
+        (["pretrain", "EMPTY"], "there are no images in"),
+        (["pretrain", "ONE"], "holds one image"),
+        (["pretrain", "PHOTOS", "--views", "1"], "views = 1"),
+        (["pretrain", "PHOTOS", "--method", "frosl"], "did you mean frossl"),
+        (["pretrain", "PHOTOS", "--backbone", "resnet81"], "did you mean resnet18"),
+        (["pretrain", "PHOTOS", "--view-set", "symetric"], "did you mean symmetric"),
+        (["pretrain", "PHOTOS", "--width", "-1"], "network.width"),
+        (["pretrain", "PHOTOS", "--batch-size", "1"], "train.batch_size"),
+        (["pretrain", "PHOTOS", "--epochs", "0"], "train.epochs"),
+        (["pretrain", "PHOTOS", "--lr", "0"], "optim.base_lr"),
+        (["pretrain", "PHOTOS", "--out", "RUN"], "frossl resume"),
+        (["pretrain", "PHOTOS", "--recipe", "dmo"], "did you mean demo"),
+        (["pretrain", "PHOTOS", "--config", "nothing.toml"], "no file nothing.toml"),
+        (["resume", "missing"], "no run at missing"),
+        (["knn", "EMPTY"], "holds no run"),
+        (["list", "metods"], "did you mean methods"),
+    ],
+)
+def test_bad_input_is_one_line_with_a_hint_and_exit_code_2(
+    arguments, words, photos, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "a.png").write_bytes((photos / "trip" / "0.png").read_bytes())
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    places = {"EMPTY": "empty", "ONE": "one", "PHOTOS": "photos", "RUN": "run"}
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = call(monkeypatch, capsys, *(places.get(a, a) for a in arguments))
+    assert code == 2
+    assert out == ""
+    assert err.startswith("frossl: ")
+    assert err.count("\n") == 1
+    assert words in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("arguments", [["pretrain"], ["fly"], ["knn", "run", "--k", "many"]])
+def test_usage_errors_exit_with_2_and_no_traceback(arguments, monkeypatch, capsys):
+    code, _, err = call(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert "Traceback" not in err
+    assert "Usage" in err
+
+
+def test_pretrain_needs_nothing_but_a_folder_and_knn_nothing_but_a_run(photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "2")
+    code, out, err = call(monkeypatch, capsys, "pretrain", photos, "--out", tmp_path / "run")
+    assert code == 0, err
+    assert f"run folder: {tmp_path / 'run'}" in out
+    assert "12 images" in err
+    code, out, err = call(monkeypatch, capsys, "pretrain", photos, "--out", tmp_path / "run", "--overwrite")
+    assert code == 0, err
+    code, out, err = call(monkeypatch, capsys, "knn", tmp_path / "run")
+    assert code == 2
+    assert "no labels" in err
+
+
+def test_json_is_the_last_line_of_standard_output(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "2")
+    code, out, err = call(monkeypatch, capsys, "demo", "--out", tmp_path / "run", "--json", "--quiet")
+    assert code == 0, err
+    result = json.loads(out.splitlines()[-1])
+    assert result["run"] == str(tmp_path / "run")
+    assert result["seconds"] > 0
+    for protocol in ("knn", "probe10"):
+        assert set(result[protocol]) == {"pixels", "untrained", "trained"}
+        assert all(0 < percent < 100 for percent in result[protocol].values())
+    code, out, _ = call(monkeypatch, capsys, "knn", tmp_path / "run", "--json")
+    assert json.loads(out.splitlines()[-1])["knn"] == result["knn"]
+
+
+def test_list_prints_names(monkeypatch, capsys):
+    _, out, _ = call(monkeypatch, capsys, "list")
+    for words in ("methods: frossl", "cifar10-mini", "symmetric", "demo"):
+        assert words in out
+    _, out, _ = call(monkeypatch, capsys, "list", "backbones", "--like", "resnet18")
+    assert "resnet18" in out.splitlines()
+    assert all("resnet18" in line for line in out.splitlines())
+
+
+def wait_for(condition, *, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_cleanly_and_resume_goes_on(number, tmp_path):
+    run = tmp_path / "run"
+    command = [*FROSSL, "pretrain", "cifar10-mini", "--out", run, "--width", "0.25", "--batch-size", "32"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: (run / "metrics.jsonl").is_file())
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert f"frossl resume {run}" in out
+    assert "Traceback" not in err
+    status = json.loads((run / "status.json").read_text())
+    assert (status["state"], status["reason"]) == ("stopped", number.name)
+    assert (run / "checkpoints" / f"step-{status['step']:08d}.pt").is_file()
+    assert (run / "encoder.safetensors").is_file()
+    steps = str(status["step"] + 1)
+    done = subprocess.run(
+        [*FROSSL, "resume", run],
+        capture_output=True, text=True, env={**os.environ, "FROSSL_MAX_STEPS": steps}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"going on from step {status['step']}" in done.stderr
+    assert json.loads((run / "status.json").read_text())["step"] == int(steps)
+
+
+def test_a_reader_that_leaves_early_is_no_traceback():
+    command = f"{sys.executable} -m frossl list backbones | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""

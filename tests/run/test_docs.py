@@ -1,0 +1,74 @@
+"""Every command and code block of the README and the docs runs (shortened by FROSSL_MAX_STEPS)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, write_image
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCKS = [
+    pytest.param(language, text, id=f"{page.relative_to(ROOT)}-{i}-{language}")
+    for page in PAGES
+    for i, (language, text) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")))
+]
+
+
+@pytest.fixture
+def place(tmp_path) -> Path:
+    """A folder with what the pages mention: photos in class folders."""
+    for i in range(24):
+        write_image(tmp_path / "photos" / "ab"[i % 2] / f"{i}.jpg", width=64 + i, height=64, seed=i)
+    return tmp_path
+
+
+def run(command: list[str], place: Path) -> None:
+    bin_folder = str(Path(sys.executable).parent)
+    environment = {
+        **os.environ,
+        "FROSSL_MAX_STEPS": "2",
+        "PATH": bin_folder + os.pathsep + os.environ["PATH"],
+    }
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("language", "text"), BLOCKS)
+def test_block_runs(language, text, place):
+    if language == "python":
+        run([sys.executable, "-c", text], place)
+    elif language == "sh":
+        for line in text.splitlines():
+            if line.startswith("make "):
+                run(
+                    ["make", "--no-print-directory", "-n", "-C", str(ROOT), *line.split("#")[0].split()[1:]],
+                    place,
+                )
+            elif line.startswith(("frossl ", "python ")):
+                run(["bash", "-c", line.replace("examples/", f"{ROOT}/examples/")], place)
+            else:
+                assert line.startswith(("git clone ", "cd ", "pip install ")) or not line.strip(), line
+    else:
+        assert language == "text", f"a {language} block: what runs it?"
+
+
+def test_pages_name_no_missing_file():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_example_runs_whole(tmp_path):
+    shutil.copy(ROOT / "examples" / "one_file_frossl.py", tmp_path)
+    run(
+        [sys.executable, "one_file_frossl.py", str(ROOT / "examples" / "data" / "cifar10-mini.webp")],
+        tmp_path,
+    )

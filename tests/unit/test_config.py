@@ -1,0 +1,78 @@
+"""Configurations as TOML."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from frossl.config import Config, Data, Network, Objective, Optim, Train, ViewSpec
+from frossl.errors import ConfigError, InputError
+
+FULL = Config(
+    data=Data("photos ü", size=96),
+    network=Network("convnext_atto", width=0.5, stem="small", projector_out=64),
+    objective=Objective("frossl", normalize="rows", invariance_weight=0.7, log=False),
+    optim=Optim("lars", base_lr=0.3, weight_decay=1e-6),
+    train=Train(epochs=3, batch_size=64, seed=7, precision="bf16-mixed", channels_last=False),
+    views=(ViewSpec(size=96, count=2), ViewSpec(size=48, count=6, scale=(0.05, 0.25), solarize=0.2)),
+)
+
+
+@pytest.mark.parametrize("config", [Config(), FULL])
+def test_toml_round_trip_gives_the_same_configuration(config):
+    assert Config.from_toml(config.to_toml()) == config
+
+
+def test_whole_numbers_are_read_as_floats_where_a_float_is_meant():
+    config = Config.from_toml("[optim]\nbase_lr = 1\n[[views]]\nscale = [1, 1]\n")
+    assert (config.optim.base_lr, config.views[0].scale) == (1.0, (1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[train]\nepoch = 3", "train.epoch.*did you mean train.epochs"),
+        ("[trian]\nepochs = 3", "trian.*did you mean train"),
+        ("[train]\nepochs = '3'", "train.epochs = '3'.*expected int"),
+        ("[train]\nepochs = true", "train.epochs = True.*expected int"),
+        ("[network]\nstem = 'fats'", "network.stem.*did you mean fast"),
+        ("[[views]]\nscale = [0.1]", r"views.scale = \[0.1\]"),
+        ("train = 3", "train = 3.*expected Train"),
+        ("epochs = = 3", "not TOML.*line 1"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_a_hint(text, words):
+    with pytest.raises(InputError, match=words):
+        Config.from_toml(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        (Train, "epochs", 0),
+        (Train, "batch_size", 1),
+        (Train, "checkpoint_every", 0),
+        (Optim, "base_lr", 0.0),
+        (Optim, "weight_decay", -1.0),
+        (Optim, "warmup", 1.0),
+        (Network, "width", 0.0),
+        (Network, "projector_layers", 0),
+        (ViewSpec, "size", 0),
+        (ViewSpec, "count", 0),
+        (ViewSpec, "scale", (0.0, 1.0)),
+        (ViewSpec, "scale", (0.5, 0.2)),
+        (ViewSpec, "ratio", (0.0, 1.0)),
+        (ViewSpec, "sigma", (0.0, 1.0)),
+        (ViewSpec, "flip", 1.5),
+        (ViewSpec, "brightness", -0.1),
+        (ViewSpec, "hue", 0.6),
+    ],
+)
+def test_values_that_cannot_work_are_refused_by_name(kind, field, value):
+    with pytest.raises(ConfigError, match=field):
+        dataclasses.replace(kind(), **{field: value})
+
+
+def test_the_rate_is_linear_in_the_batch():
+    assert Optim(base_lr=0.3).lr(1024) == pytest.approx(1.2)

@@ -1,0 +1,114 @@
+"""Backbones by name, at small and larger sizes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from frossl.config import Network
+from frossl.errors import InputError
+from frossl.networks import Encoder, build_backbone, build_projector, features_of
+
+BACKBONES = (
+    "resnet18",
+    "resnet50",
+    "convnext_atto",
+    "vit_tiny_patch16_224",
+    "efficientnet_b0",
+    "mobilenetv3_small_100",
+)
+
+
+@pytest.mark.parametrize("size", [32, 96])
+@pytest.mark.parametrize("name", BACKBONES)
+def test_backbones_give_pooled_features_that_carry_gradient(name, size):
+    backbone = build_backbone(Network(name), size=size).train()
+    features = backbone(torch.randn(4, 3, size, size))
+    assert features.shape == (4, features_of(backbone))
+    features.square().sum().backward()
+    assert all(p.grad is not None for p in backbone.parameters())
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_features_of_images_tell_small_images_apart(name):
+    """With a stem that throws small images away, features of different images would nearly agree."""
+    backbone = build_backbone(Network(name), size=32).eval()
+    with torch.no_grad():
+        features = backbone(torch.randn(8, 3, 32, 32))
+    spread = features.std(0).norm() / features.mean(0).norm()
+    assert spread > 1e-3
+
+
+def first_map(backbone: nn.Module, size: int) -> int:
+    """Pixels along the side of what reaches the first stage."""
+    seen = []
+    stage = backbone.layer1 if hasattr(backbone, "layer1") else backbone.stages
+    stage.register_forward_pre_hook(lambda module, given: seen.append(given[0].shape[-1]))
+    backbone.eval()(torch.randn(1, 3, size, size))
+    return seen[0]
+
+
+@pytest.mark.parametrize(("stem", "side"), [("small", 32), ("fast", 16), ("native", 8), (None, 16)])
+@pytest.mark.parametrize("name", ["resnet18", "convnext_atto"])
+def test_stems_keep_the_resolution_they_promise(name, stem, side):
+    assert first_map(build_backbone(Network(name, stem=stem), size=32), 32) == side
+
+
+def test_large_images_keep_the_stem_of_timm():
+    assert first_map(build_backbone(Network("resnet18"), size=96), 96) == 24
+
+
+@pytest.mark.parametrize("name", ["resnet18", "convnext_atto", "vit_tiny_patch16_224"])
+def test_width_scales_the_features(name):
+    def features(width: float) -> int:
+        return features_of(build_backbone(Network(name, width=width), size=32))
+
+    assert features(0.5) == pytest.approx(features(1.0) / 2, rel=0.35)
+    assert features(0.5) < features(1.0)
+
+
+def test_a_resnet_can_be_cut_after_a_stage():
+    backbone = build_backbone(Network("resnet18", width=0.75, stages=3), size=32)
+    assert backbone(torch.randn(2, 3, 24, 24)).shape == (2, 192)
+    assert not any(name.startswith("layer4") for name, _ in backbone.named_parameters())
+
+
+def test_a_vision_transformer_takes_views_of_another_size():
+    backbone = build_backbone(Network("vit_tiny_patch16_224"), size=24)
+    assert backbone(torch.randn(2, 3, 32, 32)).shape == (2, 192)
+
+
+def test_one_channel_works():
+    assert build_backbone(Network("resnet18"), size=28, channels=1)(torch.randn(2, 1, 28, 28)).shape == (
+        2,
+        512,
+    )
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        (Network("resnet81"), "did you mean .*resnet"),
+        (Network("efficientnet_b0", width=0.5), "width 1 only"),
+        (Network("convnext_atto", stages=2), "only ResNets"),
+        (Network("resnet18", stages=5), "has 4"),
+        (Network("regnety_002", stem="small"), "only the stem 'native'"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(network, words):
+    with pytest.raises(InputError, match=words):
+        build_backbone(network, size=32)
+
+
+def test_the_projector_has_the_papers_layers():
+    kinds = [type(module).__name__ for module in build_projector(8, hidden=16, out=4)]
+    assert kinds == ["Linear", "BatchNorm1d", "ReLU"] * 2 + ["Linear"]
+
+
+def test_an_encoder_prepares_images_of_any_size():
+    encoder = Encoder(nn.Flatten(), size=32, mean=(0.5,) * 3, std=(0.25,) * 3)
+    flat = torch.full((2, 3, 50, 70), 51, dtype=torch.uint8)
+    torch.testing.assert_close(encoder(flat), torch.full((2, 3 * 32 * 32), (51 / 255 - 0.5) / 0.25))
+    same = torch.rand(2, 3, 32, 32)
+    torch.testing.assert_close(encoder(same), ((same - 0.5) / 0.25).flatten(1))

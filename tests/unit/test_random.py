@@ -1,0 +1,68 @@
+"""The counter-based random numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from frossl.augment.random import DRAWS, mix, uniforms
+
+MASK = (1 << 64) - 1
+
+
+def mix_by_hand(x: int) -> int:
+    """SplitMix64's finalizer on Python's unbounded integers."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def test_mixing_equals_splitmix64_on_unbounded_integers():
+    values = [0, 1, 2, 12345, (1 << 63) - 1, 1 << 63, MASK, 0x9E3779B97F4A7C15]
+    signed = torch.tensor([v - (1 << 64) if v >= 1 << 63 else v for v in values])
+    assert [int(x) & MASK for x in mix(signed)] == [mix_by_hand(v) for v in values]
+
+
+def test_first_output_of_splitmix64_with_seed_zero_is_the_published_one():
+    assert mix_by_hand(0x9E3779B97F4A7C15) == 0xE220A8397B1DCDAF
+
+
+def draw(seed=0, epoch=0, ids=(0,), views=(0,)):
+    return uniforms(seed=seed, epoch=epoch, ids=torch.tensor(ids), views=torch.tensor(views))
+
+
+def test_numbers_do_not_depend_on_the_company_they_are_drawn_in():
+    together = draw(seed=3, epoch=7, ids=(4, 9, 2), views=(0, 1, 5))
+    for v, view in enumerate((0, 1, 5)):
+        for n, image in enumerate((4, 9, 2)):
+            assert torch.equal(together[v, n], draw(3, 7, (image,), (view,))[0, 0])
+
+
+def test_every_coordinate_matters():
+    seen = {
+        tuple(draw(s, e, (i,), (v,))[0, 0, :2].tolist())
+        for s in range(6)
+        for e in range(6)
+        for i in range(6)
+        for v in range(6)
+    }
+    assert len(seen) == 6**4
+
+
+def test_numbers_are_uniform_and_independent():
+    u = draw(ids=range(5000), views=(0, 1)).numpy()
+    assert u.shape == (2, 5000, DRAWS)
+    assert u.min() >= 0
+    assert u.max() < 1
+    assert stats.kstest(u[0, :, 0], "uniform").pvalue > 1e-3
+    assert stats.kstest(u.ravel()[:: DRAWS + 1], "uniform").pvalue > 1e-3
+    columns = np.concatenate([u[0], u[1]], axis=1)
+    correlation = np.corrcoef(columns, rowvar=False) - np.eye(2 * DRAWS)
+    assert np.abs(correlation).max() < 5.5 / np.sqrt(5000)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**40, -1])
+def test_any_seed_works(seed):
+    assert draw(seed).isfinite().all()

@@ -1,0 +1,170 @@
+"""Views against torchvision for equal parameters, and the promises of the contract."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+import frossl.compat  # noqa: F401
+from frossl.augment import Augment, ViewSpec, plan, view_set
+from frossl.augment.geometry import crop_resize_flip
+from frossl.augment.photometry import blur, brightness, contrast, gray, hue, jitter, saturation, solarize
+from frossl.errors import InputError
+from frossl.types import Batch, Clock
+from torchvision.transforms import InterpolationMode, RandomResizedCrop
+from torchvision.transforms import functional as classic
+
+CLOCK = Clock(step=0, total=10, epoch=2, seed=5)
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.randint(
+        0, 256, (12, 3, 40, 31), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
+    )
+
+
+@pytest.fixture
+def floats() -> Tensor:
+    return torch.rand(12, 3, 24, 24, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+@pytest.mark.parametrize("size", [16, 24, 48])
+def test_crop_resize_flip_equals_torchvision(images, size, interpolation):
+    spec = ViewSpec(size=size, count=2, scale=(0.05, 1.0), interpolation=interpolation)
+    chosen = plan(spec, torch.arange(12), torch.arange(2), CLOCK, height=40, width=31)
+    assert chosen.flip.any()
+    assert not chosen.flip.all()
+    ours = crop_resize_flip(images.float() / 255, chosen, size=size, interpolation=interpolation)
+    for p, (box, flip) in enumerate(zip(chosen.box.tolist(), chosen.flip.tolist(), strict=True)):
+        theirs = classic.resized_crop(
+            images[p % 12].float() / 255, *box, [size, size], InterpolationMode(interpolation), antialias=True
+        ).clamp(0, 1)
+        theirs = classic.hflip(theirs) if flip else theirs
+        torch.testing.assert_close(ours[p], theirs, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "low", "high"),
+    [
+        (brightness, classic.adjust_brightness, 0.2, 1.8),
+        (contrast, classic.adjust_contrast, 0.2, 1.8),
+        (saturation, classic.adjust_saturation, 0.2, 1.8),
+        (hue, classic.adjust_hue, -0.5, 0.5),
+    ],
+)
+def test_adjustments_equal_torchvision(floats, ours, theirs, low, high):
+    amounts = torch.linspace(low, high, 12)
+    expected = torch.stack([theirs(x, a) for x, a in zip(floats, amounts.tolist(), strict=True)])
+    torch.testing.assert_close(ours(floats, amounts), expected, rtol=0, atol=3e-6)
+
+
+def test_jitter_applies_the_four_adjustments_in_each_images_own_order(floats):
+    spec = ViewSpec(size=24, jitter=0.7, brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2)
+    chosen = plan(spec, torch.arange(12), torch.arange(1), CLOCK, height=24, width=24)
+    classics = (
+        classic.adjust_brightness, classic.adjust_contrast, classic.adjust_saturation, classic.adjust_hue,
+    )  # fmt: skip
+    ours = jitter(floats, chosen.jitter, chosen.order)
+    untouched = 0
+    for p in range(12):
+        theirs = floats[p]
+        for which in chosen.order[p].tolist():
+            theirs = classics[which](theirs, chosen.jitter[p, which].item())
+        untouched += chosen.jitter[p].tolist() == [1, 1, 1, 0]
+        torch.testing.assert_close(ours[p], theirs, rtol=0, atol=1e-5)
+    assert 0 < untouched < 12
+
+
+def test_gray_and_solarize_equal_torchvision_where_chosen(floats):
+    chosen = torch.arange(12) % 2 == 0
+    for ours, theirs in (
+        (gray, lambda x: classic.rgb_to_grayscale(x, 3)),
+        (solarize, lambda x: classic.solarize(x, 128 / 255)),
+    ):
+        result = ours(floats, chosen)
+        torch.testing.assert_close(result[chosen], theirs(floats)[chosen], rtol=0, atol=1e-6)
+        assert torch.equal(result[~chosen], floats[~chosen])
+
+
+def test_blur_equals_torchvision_where_chosen(floats):
+    sigma = torch.linspace(0.1, 2.0, 12) * (torch.arange(12) % 3 > 0)
+    result = blur(floats, sigma, largest=2.0)
+    for x, y, s in zip(floats, result, sigma.tolist(), strict=True):
+        expected = classic.gaussian_blur(x, [13, 13], [s, s]) if s else x
+        torch.testing.assert_close(y, expected, rtol=0, atol=1e-6)
+
+
+def test_one_channel_works():
+    images = torch.randint(0, 256, (4, 1, 28, 28), dtype=torch.uint8)
+    spec = ViewSpec(size=20, count=2, hue=0.1, gray=0.5)
+    (views,) = Augment((spec,), mean=(0.5,), std=(0.5,))(Batch(images, torch.arange(4)), CLOCK)
+    assert views.shape == (2, 4, 1, 20, 20)
+    assert views.isfinite().all()
+
+
+def test_crop_boxes_are_distributed_as_torchvisions(images):
+    spec = ViewSpec(scale=(0.08, 1.0))
+    ours = plan(spec, torch.arange(4000), torch.arange(1), CLOCK, height=40, width=31).box.double()
+    torch.manual_seed(0)
+    theirs = torch.tensor(
+        [RandomResizedCrop.get_params(images[0], [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(4000)]
+    ).double()
+    for of in (
+        lambda b: b[:, 2] * b[:, 3],
+        lambda b: b[:, 3] / b[:, 2],
+        lambda b: b[:, 0],
+        lambda b: b[:, 1],
+    ):
+        assert stats.ks_2samp(of(ours), of(theirs)).pvalue > 1e-3
+
+
+def test_crops_that_never_fit_fall_back_to_the_center():
+    spec = ViewSpec(scale=(1.0, 1.0), ratio=(2.0, 2.0))
+    box = plan(spec, torch.arange(3), torch.arange(1), CLOCK, height=40, width=40).box
+    assert box.tolist() == [[10, 0, 20, 40]] * 3
+
+
+def test_views_depend_on_seed_epoch_id_and_view_only(images):
+    specs = (*view_set("asymmetric", size=24, views=3), ViewSpec(size=16, count=2))
+    augment = Augment(specs, mean=(0.5,) * 3, std=(0.25,) * 3)
+    ids = torch.tensor([7, 3, 900, 12, 44, 5, 6, 1, 0, 2, 10, 11])
+    alone = augment(Batch(images, ids), CLOCK)
+    again = augment(Batch(images, ids), Clock(step=9, total=99, epoch=2, seed=5))
+    for a, b in zip(alone, again, strict=True):
+        assert torch.equal(a, b)
+    some = torch.tensor([5, 2, 9])
+    for whole, part in zip(alone, augment(Batch(images[some], ids[some]), CLOCK), strict=True):
+        torch.testing.assert_close(
+            whole[:, some], part, rtol=0, atol=1e-6
+        )  # a matrix product may round apart
+    for other in (
+        Clock(step=0, total=10, epoch=3, seed=5),
+        Clock(step=0, total=10, epoch=2, seed=6),
+    ):
+        assert not torch.equal(alone[0], augment(Batch(images, ids), other)[0])
+    assert not torch.equal(alone[0], augment(Batch(images, ids + 1), CLOCK)[0])
+    assert not torch.equal(alone[0][0], alone[0][1])
+
+
+def test_view_sets_give_their_views_largest_first(images):
+    augment = Augment(
+        (ViewSpec(size=16, count=3), ViewSpec(size=24, count=2)), mean=(0.5,) * 3, std=(0.25,) * 3
+    )
+    views = augment(Batch(images, torch.arange(12)), CLOCK)
+    assert [tuple(v.shape) for v in views] == [(2, 12, 3, 24, 24), (3, 12, 3, 16, 16)]
+
+
+@pytest.mark.parametrize(("name", "counts"), [("symmetric", [5]), ("asymmetric", [3, 2]), ("weak", [5])])
+def test_named_view_sets_share_out_the_views(name, counts):
+    assert [spec.count for spec in view_set(name, size=32, views=5)] == counts
+
+
+def test_view_sets_refuse_unknown_names_and_a_single_view():
+    with pytest.raises(InputError, match="did you mean symmetric"):
+        view_set("symetric", size=32, views=2)
+    with pytest.raises(InputError, match="views = 1"):
+        view_set("symmetric", size=32, views=1)
