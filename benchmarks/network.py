@@ -2,9 +2,9 @@
 
     python -m benchmarks.network [--rounds 5] [--batch 128]
 
-One interleaved run: each round times every variant once, so that a slow moment of the machine hits all of them.
-Reported is images/s (forward + backward of one view, the median over rounds) and the ratio to the first variant
-with its spread. The last line printed is one JSON object.
+One interleaved run: each round times every variant once, so that a slow moment of the machine hits them all.
+Reported is images/s (forward + backward of one view, the median over rounds) and the ratio to the first
+variant with its spread. The last line printed is one JSON object.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ EPOCHS = 15
 PEAK_LR = 3e-3
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
-# ---------------------------------------------------------------- data: tile i of the sheet shows class i % 10
+# ---------------------------------------------------------------- data: tile i shows class i % 10
 
 images = read_sheet(Path(sys.argv[1]))
 train, test = images[:5000], images[5000:]
@@ -92,9 +92,9 @@ for step in range(last):
 
     if (step + 1) % 20 == 0 or step + 1 == last:
         numbers = terms.to_floats()
+        speed = BATCH * (step + 1) / (time.monotonic() - began)
+        rank = f"rank {numbers['effective_rank']:.0f}/{BATCH}"
         print(
-            f"step {step + 1}/{total}  loss {numbers['loss']:.3f}  rank {numbers['effective_rank']:.0f}/{BATCH}  "
-            f"{BATCH * (step + 1) / (time.monotonic() - began):.0f} images/s",
-            flush=True,
+            f"step {step + 1}/{total}  loss {numbers['loss']:.3f}  {rank}  {speed:.0f} images/s", flush=True
         )
 report("trained")

@@ -9,6 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+import frossl.compat  # noqa: F401  before any test imports torchvision
+
 ROOT = Path(__file__).parents[1]
 
 

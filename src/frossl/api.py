@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 
 import frossl.engine as engine
 from frossl.artifacts import load_encoder, save_encoder
 from frossl.augment import VIEW_SETS
-from frossl.config import Config
+from frossl.config import Config, Network
 from frossl.data import NAMED, Dataset, open_dataset
 from frossl.errors import InputError, unknown
 from frossl.evaluation import (
-    LabelledSplit,
     Score,
     extract,
     few_label_accuracy,
@@ -40,6 +41,8 @@ class Comparison:
     """One protocol on three rows: the images themselves, the network before training, and after."""
 
     protocol: str
+    note: str
+    """Where the test images come from."""
     pixels: Score
     untrained: Score
     trained: Score
@@ -50,6 +53,11 @@ class Comparison:
     def deviations(self) -> dict[str, float]:
         return {name: round(getattr(self, name).deviation, 2) for name in ROWS}
 
+
+T = TypeVar("T")
+
+LARGEST_STORED = {"cpu": 128, "cuda": 256, "mps": 256}
+"""Pixels along the side of stored images where none are asked for: what the device can afford."""
 
 ROWS = ("pixels", "untrained", "trained")
 
@@ -68,6 +76,12 @@ class Run:
     def status(self) -> dict[str, Any]:
         """`state` (running, finished, stopped, failed), `step`, `total`, `reason`."""
         return RunFolder.open(self.path).read_status()
+
+    @property
+    def interrupted(self) -> bool:
+        """Stopped by a signal before its end (and not by FROSSL_MAX_STEPS)."""
+        status = self.status
+        return bool(status["state"] == "stopped" and status["reason"] != "FROSSL_MAX_STEPS")
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -118,34 +132,34 @@ def pretrain(
     config = replace(
         config,
         data=replace(config.data, source=_absolute(data)),
-        network=_given(config.network, backbone=backbone, width=width),
+        network=_network(config.network, backbone, width),
         objective=_given(config.objective, method=method),
         optim=_given(config.optim, base_lr=lr),
         train=_given(config.train, epochs=epochs, batch_size=batch_size, seed=seed),
     )
-    if views is not None or view_set is not None:
-        config = replace(config, views=())
+    engine.check(config)
     out = Path(out) if out is not None else _free_folder(Path("runs") / _slug(data))
     RunFolder.check_free(out, overwrite=overwrite)
-    dataset = open_dataset(config.data.source, size=config.data.size)
-    config = engine.settle(config, dataset, views=views or 2, view_set_name=view_set)
+    largest = LARGEST_STORED[config.train.device or engine.best_device()]
+    dataset = open_dataset(config.data.source, size=config.data.size, largest=largest)
+    config = engine.settle(config, dataset, views=views, view_set_name=view_set)
     engine.build_method(config)  # refuse what cannot be built while there is still nothing on disk
-    folder = RunFolder.create(out, overwrite=overwrite)
-    folder.write_text(folder.config_file.name, config.to_toml())
     source = dataset.train.source
-    folder.write_json(
-        "provenance.json", provenance(seed=config.train.seed, index_digest=source.digest, images=len(source))
-    )
-    return _train(folder, dataset, console)
+    folder = RunFolder.create(out, overwrite=overwrite)
+    origin = provenance(seed=config.train.seed, index_digest=source.digest, images=len(source))
+    folder.write_json("provenance.json", origin)
+    folder.write_text(folder.config_file.name, config.to_toml())
+    return _train(config, dataset, folder, console)
 
 
 def resume(run: str | Path, *, quiet: bool = False) -> Run:
     """Go on with a run that was stopped, from its newest checkpoint, as if it had never stopped."""
     console, folder = _console(quiet), RunFolder.open(run)
-    if folder.read_status()["state"] == "finished":
-        console.print(f"{run} is finished; there is nothing to resume")
+    if folder.read_status()["state"] == "finished" and folder.encoder.is_file():
+        _say(console, f"{run} is finished; there is nothing to resume")
         return Run(folder.path)
     config = Config.read(folder.config_file)
+    engine.check(config)
     dataset = open_dataset(config.data.source, size=config.data.size)
     known, source = folder.read_json("provenance.json"), dataset.train.source
     if source.digest != known["index_digest"]:
@@ -153,13 +167,12 @@ def resume(run: str | Path, *, quiet: bool = False) -> Run:
             f"{config.data.source} holds other images than this run began with ({len(source)} now, "
             f"{known['images']} then); put them back, or start a new run"
         )
-    return _train(folder, dataset, console)
+    return _train(engine.settle(config, dataset), dataset, folder, console)
 
 
 def knn(run: str | Path, *, k: int = 20) -> Comparison:
     """Accuracy of k nearest neighbours by cosine, beside raw pixels and the untrained network."""
-    result = _compare(run, ["knn"], k=k)
-    return result["knn"]
+    return _compare(run, ["knn"], k=k)["knn"]
 
 
 def demo(
@@ -171,11 +184,10 @@ def demo(
     run = pretrain(
         "cifar10-mini", out=out, config=recipe("demo"), seed=seed, overwrite=overwrite, quiet=quiet
     )
-    if run.status["state"] == "stopped" and run.status["reason"] != "FROSSL_MAX_STEPS":
+    if run.interrupted:
         return Demo(run, time.monotonic() - began, {})
-    console = _console(quiet)
-    console.print("evaluating: raw pixels, the untrained network, the trained one")
-    comparisons = _compare(run.path, list(PROTOCOLS), k=20)
+    _say(_console(quiet), "evaluating: raw pixels, the untrained network, the trained one")
+    comparisons = _compare(run.path, PROTOCOLS)
     return Demo(run, time.monotonic() - began, comparisons)
 
 
@@ -200,8 +212,7 @@ def recipe(name: str) -> Config:
     return Config.from_toml(RECIPES.joinpath(f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def _train(folder: RunFolder, dataset: Dataset, console: Console) -> Run:
-    config = Config.read(folder.config_file)
+def _train(config: Config, dataset: Dataset, folder: RunFolder, console: Console) -> Run:
     state = engine.build(config, dataset, folder)
     engine.restore(state)
     _announce(state, console)
@@ -213,39 +224,32 @@ def _train(folder: RunFolder, dataset: Dataset, console: Console) -> Run:
         engine.fit(state, screen)
     mean, std = dataset.statistics
     save_encoder(Encoder(state.method.encoder, size=dataset.size, mean=mean, std=std), folder)
-    bad = dataset.train.source.bad_files()
-    if bad:
-        console.print(f"{len(bad)} files could not be read and were replaced: {folder.bad_files}")
+    if bad := dataset.train.source.bad_files():
+        _say(console, f"{len(bad)} files could not be read and were replaced: {folder.bad_files}")
     return Run(folder.path)
 
 
 def _announce(state: engine.State, console: Console) -> None:
     """What is about to be done, in three lines."""
     config, loader = state.config, state.loader
+    network, optim = config.network, config.optim
     sizes = " + ".join(f"{spec.count} × {spec.size} px" for spec in config.views)
-    parameters = sum(p.numel() for p in state.method.encoder.parameters())
-    console.print(
+    parameters = sum(p.numel() for p in state.method.encoder.parameters()) / 1e6
+    rate = optim.lr(loader.batch_size)
+    _say(
+        console,
         f"{len(loader.source):,} images of {config.data.size} px from {config.data.source}; views {sizes}",
-        highlight=False,
-    )
-    console.print(
-        f"{config.objective.method}, {config.network.backbone} (width {config.network.width:g}, "
-        f"stem {config.network.stem}, {parameters / 1e6:.2f} M parameters), {config.train.device}, "
-        f"{config.train.precision}",
-        highlight=False,
-    )
-    peak = config.optim.lr(loader.batch_size)
-    console.print(
+        f"{config.objective.method}, {network.backbone} (width {network.width:g}, stem {network.stem}, "
+        f"{parameters:.2f} M parameters), {config.train.device}, {config.train.precision}",
         f"{config.train.epochs} epochs of {loader.steps_per_epoch} steps, batch {loader.batch_size}; "
-        f"{config.optim.optimizer} at {config.optim.base_lr:g} per {config.optim.lr_batch} images = {peak:g}",
-        highlight=False,
+        f"{optim.optimizer}, rate {optim.base_lr:g} per {optim.lr_batch} images = {rate:g}",
     )
     if loader.batch_size < config.train.batch_size:
-        console.print(
-            f"fewer images than a batch of {config.train.batch_size}: every batch holds all of them"
+        _say(
+            console, f"fewer images than a batch of {config.train.batch_size}: every batch holds all of them"
         )
     if state.step:
-        console.print(f"going on from step {state.step}")
+        _say(console, f"going on from step {state.step}")
 
 
 PROTOCOLS = {
@@ -255,63 +259,58 @@ PROTOCOLS = {
 }
 
 
-def _compare(run: str | Path, protocols: list[str], *, k: int) -> dict[str, Comparison]:
+def _compare(run: str | Path, protocols: Collection[str], *, k: int = 20) -> dict[str, Comparison]:
     """Measure the three rows by each protocol, and keep the figures in the run folder."""
     folder = RunFolder.open(run)
     config = Config.read(folder.config_file)
-    trained = load_encoder(run)
-    data = open_dataset(config.data.source, size=config.data.size)
-    split = labelled_split(data)
-    untrained = untrained_encoder(config, trained)
+    device = config.train.device if config.train.device != "cuda" else engine.best_device()
+    trained = load_encoder(run).to(device)
+    split = labelled_split(open_dataset(config.data.source, size=config.data.size))
+    untrained = trained.with_backbone(engine.build_method(config).encoder).to(device)
     rows = {
-        "pixels": (pixels(split.bank, split.bank_ids), pixels(split.test, split.test_ids)),
-        "untrained": _features(untrained, split),
-        "trained": _features(trained, split),
+        "pixels": (*pixels(split.bank), *pixels(split.test)),
+        "untrained": (*extract(untrained, split.bank), *extract(untrained, split.test)),
+        "trained": (*extract(trained, split.bank), *extract(trained, split.test)),
+    }
+    measure: dict[str, Callable[..., Score]] = {
+        "knn": partial(knn_accuracy, k=k),
+        "probe10": few_label_accuracy,
+        "probe": logistic_accuracy,
     }
     comparisons = {}
     for name in protocols:
-        scores = {row: _score(name, bank, test, split, k=k) for row, (bank, test) in rows.items()}
-        comparisons[name] = Comparison(PROTOCOLS[name].format(k=k), **scores)
+        scores = {row: measure[name](*features) for row, features in rows.items()}
+        comparison = Comparison(PROTOCOLS[name].format(k=k), split.note, **scores)
+        comparisons[name] = comparison
         folder.evaluation.append(
             {
                 "step": folder.read_status()["step"],
-                "protocol": comparisons[name].protocol,
-                "test": split.note,
-                "images": len(split.test_ids),
-                "percent": comparisons[name].percents(),
-                "deviation": comparisons[name].deviations(),
+                "protocol": comparison.protocol,
+                "note": comparison.note,
+                "images": len(rows["pixels"][-1]),
+                "percent": comparison.percents(),
+                "deviation": comparison.deviations(),
             }
         )
     return comparisons
 
 
-def _score(protocol: str, bank: Any, test: Any, split: LabelledSplit, *, k: int) -> Score:
-    arguments = (bank, split.bank_labels, test, split.test_labels)
-    if protocol == "knn":
-        return knn_accuracy(*arguments, k=k)
-    return few_label_accuracy(*arguments) if protocol == "probe10" else logistic_accuracy(*arguments)
-
-
-def _features(encoder: Encoder, split: LabelledSplit) -> tuple[Any, Any]:
-    return extract(encoder, split.bank, split.bank_ids), extract(encoder, split.test, split.test_ids)
-
-
-def untrained_encoder(config: Config, like: Encoder) -> Encoder:
-    """The run's network as it was before its first step."""
-    method = engine.build_method(config)
-    return Encoder(
-        method.encoder, size=like.size, mean=like.mean.flatten().tolist(), std=like.std.flatten().tolist()
-    )
-
-
-def _given(part: Any, **values: Any) -> Any:
+def _given(part: T, **values: Any) -> T:
     """The dataclass with those of the values that were given."""
-    return replace(part, **{name: value for name, value in values.items() if value is not None})
+    return replace(part, **{name: value for name, value in values.items() if value is not None})  # type: ignore[type-var]
+
+
+def _network(network: Network, backbone: str | None, width: float | None) -> Network:
+    """Another backbone than the configuration's comes as it is: its cuts were made for the other one."""
+    if backbone is not None and backbone != network.backbone:
+        network = replace(network, backbone=backbone, width=1.0, stages=None, stem=None)
+    return _given(network, width=width)
 
 
 def _absolute(data: str | Path) -> str:
     """A run must find its folder again from anywhere."""
-    return str(data) if str(data) in NAMED else str(Path(data).expanduser().absolute())
+    path = Path(data).expanduser()
+    return str(path.absolute()) if str(data) not in NAMED and path.exists() else str(data)
 
 
 def _slug(data: str | Path) -> str:
@@ -329,6 +328,12 @@ def _free_folder(path: Path) -> Path:
 
 def _console(quiet: bool) -> Console:
     return Console(stderr=True, quiet=quiet)
+
+
+def _say(console: Console, *lines: str) -> None:
+    """Plain text: a path may hold what rich takes for markup, and must not be broken."""
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def names(kind: str | None = None) -> dict[str, list[str]]:

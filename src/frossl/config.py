@@ -21,7 +21,7 @@ from frossl.errors import ConfigError, InputError, unknown
 T = TypeVar("T")
 
 Device = Literal["cpu", "cuda", "mps"]
-Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
+Precision = Literal["32-true", "bf16-mixed"]
 
 
 def _require(condition: bool, name: str, value: object, hint: str) -> None:
@@ -86,6 +86,9 @@ class Data:
     size: int | None = None
     """Pixels along each side of the stored images; larger ones are scaled and cut to a central square."""
 
+    def __post_init__(self) -> None:
+        _require(self.size is None or self.size >= 4, "data.size", self.size, "give at least 4 pixels")
+
 
 @dataclass(frozen=True)
 class Network:
@@ -104,27 +107,18 @@ class Network:
     projector_layers: int = 3
 
     def __post_init__(self) -> None:
-        _require(self.width > 0, "network.width", self.width, "give a positive multiple, such as 0.5")
-        _require(
-            self.projector_layers >= 1, "network.projector_layers", self.projector_layers, "give at least 1"
-        )
+        _require(0 < self.width <= 100, "network.width", self.width, "give a positive multiple, such as 0.5")
+        for name in ("stages", "projector_hidden", "projector_out", "projector_layers"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, f"network.{name}", value, "give at least 1")
 
 
 @dataclass(frozen=True)
 class Objective:
-    """Which method, with what weights; None takes the method's own default."""
+    """Which method, and the arguments of its objective where they are not the default."""
 
     method: str = "frossl"
-    normalize: Literal["centered", "columns", "rows"] | None = None
-    invariance_weight: float | None = None
-    variance_weight: float | None = None
-    log: bool | None = None
-
-    def options(self) -> dict[str, Any]:
-        """The keyword arguments that were given for the objective."""
-        given = dataclasses.asdict(self)
-        del given["method"]
-        return {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -140,7 +134,8 @@ class Optim:
     """Share of the steps over which the rate rises from zero."""
 
     def __post_init__(self) -> None:
-        _require(self.base_lr > 0, "optim.base_lr", self.base_lr, "give a positive rate")
+        _require(0 < self.base_lr < float("inf"), "optim.base_lr", self.base_lr, "give a positive rate")
+        _require(self.lr_batch >= 1, "optim.lr_batch", self.lr_batch, "give at least 1")
         _require(self.weight_decay >= 0, "optim.weight_decay", self.weight_decay, "give 0 or more")
         _require(
             0 <= self.warmup < 1, "optim.warmup", self.warmup, "give a share of the steps, 0 ≤ share < 1"
@@ -170,6 +165,7 @@ class Train:
             value = getattr(self, name)
             _require(value >= 1, f"train.{name}", value, "give at least 1")
         _require(self.batch_size >= 2, "train.batch_size", self.batch_size, "give at least 2 images")
+        _require(0 <= self.seed < 1 << 31, "train.seed", self.seed, "give 0 to 2147483647")
 
 
 @dataclass(frozen=True)
@@ -183,10 +179,6 @@ class Config:
     train: Train = field(default_factory=Train)
     views: tuple[ViewSpec, ...] = ()
 
-    @property
-    def view_count(self) -> int:
-        return sum(spec.count for spec in self.views)
-
     def to_toml(self) -> str:
         return tomli_w.dumps(_without_none(dataclasses.asdict(self)))
 
@@ -199,7 +191,10 @@ class Config:
 
     @classmethod
     def read(cls, path: Path) -> Config:
-        return cls.from_toml(path.read_text(encoding="utf-8"))
+        try:
+            return cls.from_toml(path.read_text(encoding="utf-8"))
+        except UnicodeDecodeError:
+            raise InputError(f"{path} is not a text file; give a TOML file") from None
 
 
 def _without_none(value: Any) -> Any:
@@ -223,6 +218,8 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
     if dataclasses.is_dataclass(hint) and isinstance(hint, type) and isinstance(value, dict):
         return _build(hint, value, name + ".")
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is dict and isinstance(value, dict):
+        return value
     if origin in (types.UnionType, typing.Union):
         return _convert(next(a for a in arguments if a is not type(None)), value, name)
     if origin is Literal:

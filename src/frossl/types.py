@@ -68,4 +68,4 @@ class LossTerms:
     def to_floats(self) -> dict[str, float]:
         """`loss`, every part and every extra as Python floats: one wait for the device in all."""
         named = {"loss": self.total.detach(), **self.parts, **self.extras}
-        return dict(zip(named, torch.stack([x.double() for x in named.values()]).tolist(), strict=True))
+        return dict(zip(named, torch.stack([x.to(self.total) for x in named.values()]).tolist(), strict=True))

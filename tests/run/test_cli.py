@@ -55,22 +55,27 @@ def test_every_verb_explains_itself(verb, monkeypatch, capsys):
     ("arguments", "words"),
     [
         (["pretrain", "missing/folder"], "there is no folder"),
-        (["pretrain", "EMPTY"], "there are no images in"),
-        (["pretrain", "ONE"], "holds one image"),
-        (["pretrain", "PHOTOS", "--views", "1"], "views = 1"),
-        (["pretrain", "PHOTOS", "--method", "frosl"], "did you mean frossl"),
-        (["pretrain", "PHOTOS", "--backbone", "resnet81"], "did you mean resnet18"),
-        (["pretrain", "PHOTOS", "--view-set", "symetric"], "did you mean symmetric"),
-        (["pretrain", "PHOTOS", "--width", "-1"], "network.width"),
-        (["pretrain", "PHOTOS", "--batch-size", "1"], "train.batch_size"),
-        (["pretrain", "PHOTOS", "--epochs", "0"], "train.epochs"),
-        (["pretrain", "PHOTOS", "--lr", "0"], "optim.base_lr"),
-        (["pretrain", "PHOTOS", "--out", "RUN"], "frossl resume"),
-        (["pretrain", "PHOTOS", "--recipe", "dmo"], "did you mean demo"),
-        (["pretrain", "PHOTOS", "--config", "nothing.toml"], "no file nothing.toml"),
+        (["pretrain", "empty"], "there are no images in"),
+        (["pretrain", "one"], "holds one image"),
+        (["pretrain", "photos", "--views", "1"], "views = 1"),
+        (["pretrain", "photos", "--views", "0"], "views = 0"),
+        (["pretrain", "cifar10-minni"], "did you mean cifar10-mini"),
+        (["pretrain", "photos", "--backbone", "swin_tiny_patch4_window7_224"], "does not take images of"),
+        (["pretrain", "photos", "--method", "frosl"], "did you mean frossl"),
+        (["pretrain", "photos", "--backbone", "resnet81"], "did you mean resnet18"),
+        (["pretrain", "photos", "--view-set", "symetric"], "did you mean symmetric"),
+        (["pretrain", "photos", "--width", "-1"], "network.width"),
+        (["pretrain", "photos", "--batch-size", "1"], "train.batch_size"),
+        (["pretrain", "photos", "--epochs", "0"], "train.epochs"),
+        (["pretrain", "photos", "--lr", "0"], "optim.base_lr"),
+        (["pretrain", "photos", "--out", "run"], "frossl resume"),
+        (["pretrain", "photos", "--recipe", "dmo"], "did you mean demo"),
+        (["pretrain", "photos", "--config", "nothing.toml"], "no file nothing.toml"),
         (["resume", "missing"], "no run at missing"),
-        (["knn", "EMPTY"], "holds no run"),
+        (["knn", "empty"], "holds no run"),
         (["list", "metods"], "did you mean methods"),
+        (["pretrain", "photos", "--config", "photos/1.jpg"], "not a text file"),
+        (["pretrain", "photos", "--config", "odd.toml"], "did you mean normalize"),
     ],
 )
 def test_bad_input_is_one_line_with_a_hint_and_exit_code_2(
@@ -79,12 +84,12 @@ def test_bad_input_is_one_line_with_a_hint_and_exit_code_2(
     (tmp_path / "empty").mkdir()
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "a.png").write_bytes((photos / "trip" / "0.png").read_bytes())
+    (tmp_path / "odd.toml").write_text("[objective.options]\nnormalise = 'rows'\n")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").write_text("")
     monkeypatch.chdir(tmp_path)
-    places = {"EMPTY": "empty", "ONE": "one", "PHOTOS": "photos", "RUN": "run"}
     before = sorted(tmp_path.rglob("*"))
-    code, out, err = call(monkeypatch, capsys, *(places.get(a, a) for a in arguments))
+    code, out, err = call(monkeypatch, capsys, *arguments)
     assert code == 2
     assert out == ""
     assert err.startswith("frossl: ")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from frossl import api
+from frossl.augment import Augment
 from frossl.config import Config, Data, Network, Optim, Train, ViewSpec
+from frossl.engine import build_method
 from frossl.errors import InputError, TrainingError
+from frossl.methods import JointEmbedding
 
 SMALL = Config(
     data=Data("cifar10-mini"),
@@ -133,29 +137,120 @@ def test_a_damaged_checkpoint_is_named(tmp_path, monkeypatch):
         api.resume(tmp_path / "a", quiet=True)
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_before_the_update(tmp_path):
-    config = Config(
-        data=SMALL.data,
-        network=SMALL.network,
-        optim=Optim(base_lr=1e30, warmup=0.0),
-        train=SMALL.train,
-        views=SMALL.views,
-    )
-    with pytest.raises(TrainingError, match=r"not finite at step \d"):
-        train(tmp_path / "a", config=config)
+def test_a_step_that_is_not_finite_stops_the_run_and_changes_no_weight(tmp_path, monkeypatch):
+    poisoned = 6
+    augment = Augment.__call__
+
+    def with_poison(self, batch, clock):
+        views = augment(self, batch, clock)
+        return [view * float("inf") for view in views] if clock.step == poisoned else views
+
+    monkeypatch.setattr(Augment, "__call__", with_poison)
+    kept = {}
+    step = torch.optim.AdamW.step
+
+    def watched(self, *arguments, **options):
+        done = step(self, *arguments, **options)
+        kept["weights"] = [p.detach().clone() for group in self.param_groups for p in group["params"]]
+        kept["steps"] = kept.get("steps", 0) + 1
+        return done
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", watched)
+    with pytest.raises(TrainingError, match=f"step {poisoned} is not finite"):
+        train(tmp_path / "a")
     status = json.loads((tmp_path / "a" / "status.json").read_text())
-    assert status["state"] == "failed"
+    assert (status["state"], status["step"]) == ("failed", poisoned)
     assert "not finite" in status["reason"]
+    assert kept["steps"] == poisoned
+    assert all(w.isfinite().all() for w in kept["weights"])
+    assert sorted(p.name for p in (tmp_path / "a" / "checkpoints").iterdir()) == ["step-00000004.pt"]
 
 
-def test_lars_and_four_views_of_two_sizes_train(tmp_path):
-    config = Config(
-        data=SMALL.data,
-        network=SMALL.network,
+def test_mixed_precision_runs_the_network_in_bf16_and_the_loss_in_float32(tmp_path, monkeypatch):
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "1")
+    seen = {}
+    project, loss = JointEmbedding.project, JointEmbedding.loss
+
+    def watched_project(self, views):
+        self.backbone.conv1.register_forward_hook(lambda m, given, out: seen.update(conv=out.dtype))
+        return project(self, views)
+
+    def watched_loss(self, gathered, clock):
+        terms = loss(self, gathered, clock)
+        seen.update(z=gathered["z"].dtype, loss=terms.total.dtype)
+        return terms
+
+    monkeypatch.setattr(JointEmbedding, "project", watched_project)
+    monkeypatch.setattr(JointEmbedding, "loss", watched_loss)
+    train(tmp_path / "a", config=replace(SMALL, train=replace(SMALL.train, precision="bf16-mixed")))
+    assert seen == {"conv": torch.bfloat16, "z": torch.float32, "loss": torch.float32}
+
+
+def test_lars_and_views_of_two_sizes_move_every_weight(tmp_path):
+    config = replace(
+        SMALL,
         optim=Optim("lars", base_lr=0.3),
-        train=SMALL.train,
         views=(ViewSpec(size=16, count=2), ViewSpec(size=12, count=2, scale=(0.1, 0.5))),
     )
     run = train(tmp_path / "a", config=config)
-    losses = [record["loss"] for record in run.metrics]
-    assert losses[-1] < losses[0]
+    before = build_method(run.config).state_dict()
+    after = weights(run)
+    still = [
+        name for name in after if after[name].is_floating_point() and torch.equal(after[name], before[name])
+    ]
+    assert still == []
+
+
+def test_training_leaves_the_callers_random_numbers_alone(tmp_path):
+    torch.manual_seed(9)
+    expected = torch.rand(3)
+    torch.manual_seed(9)
+    train(tmp_path / "a")
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("backbone", ["efficientnet_b0", "vit_tiny_patch16_224", "convnext_atto"])
+def test_any_family_of_backbones_trains_from_the_default_recipe(backbone, photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "1")
+    run = api.pretrain(photos, out=tmp_path / "run", backbone=backbone, quiet=True)
+    encoder = run.encoder()
+    assert encoder(torch.zeros(1, 3, 55, 55)).shape == (1, encoder.num_features)
+
+
+def test_views_of_a_configuration_keep_their_kind_when_their_number_changes(tmp_path, monkeypatch):
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "1")
+    run = train(tmp_path / "a", views=5)
+    assert run.config.views == (replace(SMALL.views[0], count=5),)
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_over_cleanly(tmp_path, monkeypatch):
+    whole = train(tmp_path / "whole")
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "3")
+    train(tmp_path / "part")
+    for file in (tmp_path / "part" / "checkpoints").iterdir():
+        file.unlink()
+    (tmp_path / "part" / "status.json").unlink()
+    with (tmp_path / "part" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "lo')
+    monkeypatch.delenv("FROSSL_MAX_STEPS")
+    resumed = api.resume(tmp_path / "part", quiet=True)
+    assert_same(weights(whole), weights(resumed))
+    assert [r["step"] for r in resumed.metrics] == [r["step"] for r in whole.metrics]
+
+
+def test_a_finished_run_without_its_encoder_gets_it_on_resume(tmp_path):
+    run = train(tmp_path / "a")
+    (tmp_path / "a" / "encoder.safetensors").unlink()
+    api.resume(tmp_path / "a", quiet=True)
+    assert_same({f"backbone.{k}": v for k, v in run.encoder().backbone.state_dict().items()}, {
+        k: v for k, v in weights(run).items() if k.startswith("backbone.")
+    })  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_demo_beats_raw_pixels_and_the_untrained_network(tmp_path):
+    result = api.demo(out=tmp_path / "demo", quiet=True)
+    for name in ("knn", "probe10"):
+        row = result.comparisons[name]
+        for other in (row.pixels, row.untrained):
+            assert row.trained.percent > other.percent + 2 * (row.trained.deviation + other.deviation)

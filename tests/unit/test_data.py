@@ -8,10 +8,9 @@ import pickle
 import numpy as np
 import pytest
 import torch
+import torchvision.datasets as classic
 from PIL import Image
 
-import frossl.compat  # noqa: F401
-import torchvision.datasets as classic
 from frossl.data import ArraySource, Loader, held_out, open_dataset
 from frossl.data.datasets import balanced, mini_sheet
 from frossl.data.decode import BadFile, decode
@@ -53,6 +52,7 @@ def test_the_stored_size_is_the_typical_one_up_to_a_limit(photos, tmp_path):
     write_image(tmp_path / "big" / "a.jpg", width=900, height=700)
     write_image(tmp_path / "big" / "b.jpg", width=900, height=700)
     assert open_dataset(tmp_path / "big").size == 256
+    assert open_dataset(tmp_path / "big", largest=128).size == 128
 
 
 def test_bad_files_are_replaced_by_the_next_and_named(photos):

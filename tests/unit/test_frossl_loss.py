@@ -170,7 +170,7 @@ def test_computes_in_float32_inside_autocast_and_for_half_inputs(dtype):
 def test_presets_are_the_losses_of_their_origin():
     def of(name: str, views: int) -> tuple[str, float]:
         loss = FroSSLLoss.preset(name, views=views)
-        return loss.normalize, loss.invariance_weight
+        return loss.options["normalize"], loss.options["invariance_weight"]
 
     assert of("paper", 2) == ("centered", 1.4)
     assert of("paper", 8) == ("rows", pytest.approx(2 / 8))

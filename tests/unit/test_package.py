@@ -40,7 +40,8 @@ def test_importing_frossl_imports_no_torch():
 def test_torchvision_is_mended_where_it_would_fail_and_only_there():
     plain = python("import torchvision")
     mended = python(
-        "import frossl.compat as c, torchvision.transforms, torchvision.datasets, timm; print(c.mend_torchvision())"
+        "import frossl.compat as c, torchvision.transforms, torchvision.datasets, timm;"
+        "print(c.mend_torchvision())"
     )
     assert mended.returncode == 0, mended.stderr
     assert mended.stdout.strip() == str(plain.returncode != 0)

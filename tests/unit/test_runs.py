@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from frossl.errors import InputError
 from frossl.runs import RunFolder
 from frossl.runs.folder import write_atomically
-from frossl.runs.record import JsonLines
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -24,16 +25,28 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     assert path.read_text() == "old"
 
 
-def test_json_lines_leave_out_a_torn_last_line_and_are_cut_back(tmp_path):
-    lines = JsonLines(tmp_path / "x.jsonl")
+def test_files_are_as_readable_as_the_user_wants_them(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_atomically(tmp_path / "x", lambda file: file.write(b""))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
+
+
+def test_records_leave_out_a_torn_last_line_and_are_cut_back(tmp_path):
+    folder = RunFolder.create(tmp_path)
+    lines = folder.metrics
     assert list(lines) == []
     for step in (10, 20, 30):
         lines.append({"step": step, "name": "Grüße"})
     with lines.path.open("a") as file:
         file.write('{"step": 40, "na')
     assert [record["step"] for record in lines] == [10, 20, 30]
-    lines.cut_after(20)
+    (folder.checkpoints / ".writing-step-00000040.pt-x").write_text("half")
+    folder.forget_after(20)
     assert [record["step"] for record in lines] == [10, 20]
+    assert list(folder.checkpoints.iterdir()) == []
     assert lines.path.read_text(encoding="utf-8").endswith("}\n")
 
 

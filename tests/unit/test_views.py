@@ -6,15 +6,14 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor
+from torchvision.transforms import InterpolationMode, RandomResizedCrop
+from torchvision.transforms import functional as classic
 
-import frossl.compat  # noqa: F401
 from frossl.augment import Augment, ViewSpec, plan, view_set
 from frossl.augment.geometry import crop_resize_flip
 from frossl.augment.photometry import blur, brightness, contrast, gray, hue, jitter, saturation, solarize
 from frossl.errors import InputError
 from frossl.types import Batch, Clock
-from torchvision.transforms import InterpolationMode, RandomResizedCrop
-from torchvision.transforms import functional as classic
 
 CLOCK = Clock(step=0, total=10, epoch=2, seed=5)
 

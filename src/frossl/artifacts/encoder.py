@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import nn
 
@@ -34,8 +34,11 @@ def load_encoder(run: str | Path) -> Encoder:
     folder = RunFolder.open(run)
     if not folder.encoder.is_file():
         raise InputError(f"{run} has no encoder yet; finish the run with `frossl resume {run}`")
-    config, prepare = Config.read(folder.config_file), json.loads(folder.preprocess.read_text())
+    config, prepare = Config.read(folder.config_file), folder.read_json(folder.preprocess.name)
     backbone: nn.Module = build_backbone(config.network, size=max(spec.size for spec in config.views))
-    backbone.load_state_dict(load_file(folder.encoder))
+    try:
+        backbone.load_state_dict(load_file(folder.encoder))
+    except (SafetensorError, RuntimeError) as error:
+        raise InputError(f"{folder.encoder} does not fit its config.toml ({error}); train again") from None
     encoder = Encoder(backbone, size=prepare["size"], mean=prepare["mean"], std=prepare["std"])
     return encoder.eval()

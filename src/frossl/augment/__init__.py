@@ -12,11 +12,21 @@ from torch import Tensor
 from frossl.augment.geometry import crop_resize_flip
 from frossl.augment.photometry import blur, gray, jitter, solarize
 from frossl.augment.plan import Plan, plan
-from frossl.augment.sets import VIEW_SETS, view_set
+from frossl.augment.sets import VIEW_SETS, share_out, view_set
 from frossl.config import ViewSpec
 from frossl.types import Batch, Clock
 
-__all__ = ["VIEW_SETS", "Augment", "Plan", "ViewSpec", "make_views", "plan", "standardize", "view_set"]
+__all__ = [
+    "VIEW_SETS",
+    "Augment",
+    "Plan",
+    "ViewSpec",
+    "make_views",
+    "plan",
+    "share_out",
+    "standardize",
+    "view_set",
+]
 
 
 def standardize(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:

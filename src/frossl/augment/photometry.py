@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from frossl.augment.plan import UNCHANGED
+
 LUMA = (0.2989, 0.587, 0.114)
 
 
@@ -56,7 +58,6 @@ def hue(images: Tensor, shift: Tensor) -> Tensor:
 
 
 ADJUSTMENTS = (brightness, contrast, saturation, hue)
-UNCHANGED = (1.0, 1.0, 1.0, 0.0)
 
 
 def jitter(images: Tensor, amounts: Tensor, order: Tensor) -> Tensor:

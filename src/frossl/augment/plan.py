@@ -13,6 +13,7 @@ from frossl.augment.random import CROP_ATTEMPTS, Draw, uniforms
 from frossl.config import ViewSpec
 from frossl.types import Clock
 
+UNCHANGED = (1.0, 1.0, 1.0, 0.0)
 ORDERS = tuple(itertools.permutations(range(4)))  # of brightness, contrast, saturation, hue
 
 
@@ -64,7 +65,7 @@ def plan(spec: ViewSpec, ids: Tensor, views: Tensor, clock: Clock, *, height: in
     return Plan(
         box=_crop_boxes(spec, u, height=height, width=width),
         flip=u[:, Draw.FLIP] < spec.flip,
-        jitter=torch.where(jittered[:, None], factors, factors.new_tensor([1.0, 1.0, 1.0, 0.0])),
+        jitter=torch.where(jittered[:, None], factors, factors.new_tensor(UNCHANGED)),
         order=orders[(u[:, Draw.ORDER] * len(ORDERS)).long()],
         gray=u[:, Draw.GRAY] < spec.gray,
         sigma=between(Draw.SIGMA, *spec.sigma) * (u[:, Draw.BLUR] < spec.blur),

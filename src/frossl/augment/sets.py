@@ -24,8 +24,12 @@ def view_set(name: str, *, size: int, views: int) -> tuple[ViewSpec, ...]:
     """`views` views of `size` pixels from a named set."""
     if name not in VIEW_SETS:
         raise unknown("view set", name, VIEW_SETS)
+    return share_out(tuple(replace(spec, size=size) for spec in VIEW_SETS[name]), views)
+
+
+def share_out(specs: tuple[ViewSpec, ...], views: int) -> tuple[ViewSpec, ...]:
+    """The same kinds of views, `views` in all, shared as evenly as they go."""
     if views < 2:
         raise InputError(f"views = {views}; views of one image are compared, so give at least 2")
-    specs = VIEW_SETS[name]
     counts = [views // len(specs) + (i < views % len(specs)) for i in range(len(specs))]
-    return tuple(replace(s, size=size, count=c) for s, c in zip(specs, counts, strict=True) if c)
+    return tuple(replace(spec, count=count) for spec, count in zip(specs, counts, strict=True) if count)

@@ -27,6 +27,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.stdout = None  # whoever read our output has gone: nothing left to flush
         code = 1
+    except OSError as error:
+        _say(f"frossl: {error}")
+        code = 1
     except Exception as error:
         if not hasattr(error, "exit_code") or not hasattr(error, "show"):
             raise

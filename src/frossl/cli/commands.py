@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as json_
+import shlex
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +33,7 @@ def demo(
     out: Out = None, seed: Seed = None, overwrite: Overwrite = False, quiet: Quiet = False, json: Json = False
 ) -> int:
     """Train on a small real data set for a few minutes and say what was learned."""
+    began = time.monotonic()
     from frossl import api
 
     result = api.demo(out=out, seed=seed, overwrite=overwrite, quiet=quiet)
@@ -42,7 +45,7 @@ def demo(
         _print_json(
             {
                 "run": str(result.run.path),
-                "seconds": round(result.seconds, 1),
+                "seconds": round(time.monotonic() - began, 1),
                 **{name: comparison.percents() for name, comparison in result.comparisons.items()},
                 "deviation": {name: c.deviations() for name, c in result.comparisons.items()},
             }
@@ -111,7 +114,13 @@ def knn(
     _table({"knn": comparison}, to_stderr=json)
     if json:
         _print_json(
-            {"run": run, "k": k, "knn": comparison.percents(), "deviation": {"knn": comparison.deviations()}}
+            {
+                "run": run,
+                "k": k,
+                "knn": comparison.percents(),
+                "deviation": {"knn": comparison.deviations()},
+                "note": comparison.note,
+            }
         )
     return 0
 
@@ -152,10 +161,10 @@ def _starting_config(path: Path | None, recipe: str | None) -> Any:
 
 
 def _ended(run: Run) -> int:
-    if run.status["state"] == "stopped" and run.status["reason"] != "FROSSL_MAX_STEPS":
+    if run.interrupted:
         return _stopped(run)
     _say(f"run folder: {run.path}")
-    _say(f"did it learn? frossl knn {run.path}")
+    _say(f"did it learn? frossl knn {shlex.quote(str(run.path))}")
     return 0
 
 
@@ -165,7 +174,7 @@ def _stopped(run: Run) -> int:
     status = run.status
     _say(
         f"stopped at step {status['step']} of {status['total']}, with a checkpoint; "
-        f"go on with: frossl resume {run.path}"
+        f"go on with: frossl resume {shlex.quote(str(run.path))}"
     )
     return INTERRUPTED
 
@@ -186,6 +195,7 @@ def _table(comparisons: dict[str, Comparison], *, to_stderr: bool) -> None:
         style = "bold" if row == "trained" else None
         table.add_row(title, *(str(getattr(c, row)) for c in comparisons.values()), style=style)
     Console(stderr=to_stderr).print(table)
+    _say(next(iter(comparisons.values())).note, to_stderr=to_stderr)
 
 
 def _say(text: str, *, to_stderr: bool = False) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,6 @@ IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CIFAR10: Statistics = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 CIFAR100: Statistics = ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
 
-LARGEST_STORED = 256
 MINI_TRAIN, MINI_TEST = 500, 100  # images per class of cifar10-mini
 
 
@@ -47,14 +47,18 @@ class Dataset:
         return self.train.source.size
 
 
-def open_dataset(source: str | Path, *, size: int | None = None) -> Dataset:
-    """A folder of images or a named data set. `size` scales a folder's images; data sets keep theirs."""
+def open_dataset(source: str | Path, *, size: int | None = None, largest: int = 256) -> Dataset:
+    """A folder of images or a named data set.
+
+    `size` is what a folder's images are scaled to, if given; else their typical size up to `largest`.
+    Named data sets keep theirs.
+    """
     name = str(source)
     if name in NAMED:
         return NAMED[name]()
     path = Path(source).expanduser()
     if path.is_dir():
-        return open_folder(path, size=size)
+        return open_folder(path, size=size, largest=largest)
     if path.exists():
         raise InputError(f"{name} is a file; give a folder of images or one of: {', '.join(NAMED)}")
     if os.sep in name or "." in name:
@@ -62,7 +66,7 @@ def open_dataset(source: str | Path, *, size: int | None = None) -> Dataset:
     raise unknown("folder or data set", name, NAMED)
 
 
-def open_folder(root: Path, *, size: int | None = None) -> Dataset:
+def open_folder(root: Path, *, size: int | None = None, largest: int = 256) -> Dataset:
     """All images below `root`; with `train/` and `val/` or `test/` in it, those as parts."""
     test_root = next((root / name for name in ("val", "test") if (root / name).is_dir()), None)
     parted = (root / "train").is_dir() and test_root is not None
@@ -74,7 +78,7 @@ def open_folder(root: Path, *, size: int | None = None) -> Dataset:
         )
     if len(paths) < 2:
         raise InputError(f"{train_root} holds one image; give at least two")
-    size = size or min(LARGEST_STORED, typical_size(train_root, paths))
+    size = size or min(largest, typical_size(train_root, paths))
     labels = class_folder_labels(paths)
     test = None
     if parted and test_root is not None and (test_paths := find_images(test_root)):
@@ -97,13 +101,13 @@ def _from_torchvision(name: str) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, T
     kind = {"cifar10": known.CIFAR10, "cifar100": known.CIFAR100}[name]
     root = cache_root()
 
-    def part(train: bool) -> tuple[Tensor, Tensor]:
-        data = kind(root, train=train, download=True)
+    def tensors(data: Any) -> tuple[Tensor, Tensor]:
         return torch.from_numpy(data.data).permute(0, 3, 1, 2).contiguous(), torch.tensor(data.targets)
 
     try:
         with contextlib.redirect_stdout(sys.stderr):  # torchvision prints; standard output may be JSON
-            return part(True), part(False), tuple(kind(root, train=False).classes)
+            train, test = (kind(root, train=part, download=True) for part in (True, False))
+        return tensors(train), tensors(test), tuple(train.classes)
     except (OSError, RuntimeError) as error:
         raise FrosslError(
             f"{name} could not be fetched to {root}: {error}; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -35,13 +34,21 @@ def short_side(path: Path) -> int:
 def decode(path: Path, size: int) -> Tensor:
     """uint8 (3, size, size): upright, RGB, the shorter side scaled to size, the central square."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            warnings.simplefilter("ignore", UserWarning)  # damaged EXIF data and the like
-            with _opened(path) as image:
-                image.draft("RGB", (2 * size, 2 * size))  # JPEG: decode no more pixels than needed
-                upright = ImageOps.exif_transpose(image).convert("RGB")
-                square = ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC)
+        with _opened(path) as image:
+            if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
+                raise BadFile(f"{image.width} × {image.height} pixels are too many")
+            image.draft("RGB", (2 * size, 2 * size))  # JPEG: decode no more pixels than needed
+            upright = _in_color(ImageOps.exif_transpose(image))
+            square = ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC)
+    except BadFile:
+        raise
     except Exception as error:  # hostile files make Pillow raise almost anything
         raise BadFile(f"{type(error).__name__}: {error}") from None
-    return torch.from_numpy(np.asarray(square).copy()).permute(2, 0, 1)
+    return torch.from_numpy(np.array(square)).permute(2, 0, 1)
+
+
+def _in_color(image: Image.Image) -> Image.Image:
+    """RGB; 16 bits are scaled to 8, which Pillow would clip."""
+    if image.mode.startswith("I"):
+        image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
+    return image.convert("RGB")

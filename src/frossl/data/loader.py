@@ -1,4 +1,4 @@
-"""Batches in an order that is a pure function of (seed, epoch), read one step ahead."""
+"""Batches in an order that is a pure function of (seed, epoch), read a little ahead."""
 
 from __future__ import annotations
 

@@ -1,7 +1,18 @@
 """The engine owns time and processes: it builds a run from its configuration, and walks its steps."""
 
-from frossl.engine.build import State, build, build_method, settle
+from frossl.engine.build import State, best_device, build, build_method, check, settle
 from frossl.engine.checkpoint import restore, save
 from frossl.engine.loop import Screen, fit
 
-__all__ = ["Screen", "State", "build", "build_method", "fit", "restore", "save", "settle"]
+__all__ = [
+    "Screen",
+    "State",
+    "best_device",
+    "build",
+    "build_method",
+    "check",
+    "fit",
+    "restore",
+    "save",
+    "settle",
+]

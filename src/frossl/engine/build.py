@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from lightning_fabric import Fabric
+from torch import nn
 
-from frossl.augment import Augment, view_set
+from frossl.augment import Augment, share_out, view_set
 from frossl.config import Config, Device, Precision
 from frossl.data import Dataset, Loader
-from frossl.errors import InputError, unknown
+from frossl.errors import ConfigError, InputError, unknown
 from frossl.methods import METHODS, JointEmbedding
 from frossl.networks import build_backbone, build_projector, check_backbone, default_stem, features_of
 from frossl.objectives import OBJECTIVES
@@ -19,7 +21,7 @@ from frossl.optim import build_optimizer, warmup_cosine
 from frossl.runs import RunFolder
 from frossl.types import Batch, Clock
 
-VIEW_SET = "gentle"
+DEFAULT_VIEW_SET = "gentle"
 
 
 @dataclass
@@ -35,14 +37,11 @@ class State:
     loader: Loader
     step: int = 0
     """Steps done so far."""
-    warmup: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.warmup = round(self.config.optim.warmup * self.loader.total)
 
     def lr(self, clock: Clock) -> float:
-        peak = self.config.optim.lr(self.loader.batch_size)
-        return warmup_cosine(clock.step, total=self.loader.total, warmup=self.warmup, peak=peak)
+        optim, total = self.config.optim, self.loader.total
+        peak = optim.lr(self.loader.batch_size)
+        return warmup_cosine(clock.step, total=total, warmup=round(optim.warmup * total), peak=peak)
 
     def set_lr(self, clock: Clock) -> None:
         for group in self.optimizer.param_groups:
@@ -52,47 +51,100 @@ class State:
         return Batch(self.fabric.to_device(batch.images), self.fabric.to_device(batch.ids))
 
 
-def settle(config: Config, data: Dataset, *, views: int = 2, view_set_name: str | None = None) -> Config:
-    """Turn every None into a value, so that the configuration repeats the run. Refuses unknown names."""
-    if config.objective.method not in METHODS:
-        raise unknown("method", config.objective.method, METHODS)
+def check(config: Config) -> None:
+    """Refuse unknown names and what this machine does not have, before any data is opened."""
+    name = config.objective.method
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    known = inspect.signature(OBJECTIVES[name]).parameters
+    for option in config.objective.options:
+        if option not in known:
+            raise unknown(f"option of {name}", option, known)
     check_backbone(config.network.backbone)
-    device = config.train.device or _best_device()
-    specs = config.views or view_set(view_set_name or VIEW_SET, size=view_size(data.size), views=views)
+    if config.train.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("train.device", "cuda", "torch sees no CUDA device here; use cpu")
+    if config.train.device == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError("train.device", "mps", "torch sees no MPS device here; use cpu")
+    max_steps()
+
+
+def settle(
+    config: Config, data: Dataset, *, views: int | None = None, view_set_name: str | None = None
+) -> Config:
+    """Turn every None into a value, so that the configuration repeats the run.
+
+    `view_set_name` replaces the configuration's views; `views` alone changes how many there are.
+    """
+    specs = config.views
+    if view_set_name is not None or not specs:
+        specs = view_set(
+            view_set_name or DEFAULT_VIEW_SET, size=view_size(data.size), views=2 if views is None else views
+        )
+    elif views is not None:
+        specs = share_out(specs, views)
     if sum(spec.count for spec in specs) < 2:
         raise InputError("the views add up to one; views of one image are compared, so give at least 2")
-    largest = max(spec.size for spec in specs)
+    device = config.train.device or best_device()
+    stem = config.network.stem or default_stem(config.network.backbone, size=max(spec.size for spec in specs))
+    channels_last = config.train.channels_last
     return replace(
         config,
         data=replace(config.data, size=data.size),
-        network=replace(
-            config.network,
-            stem=config.network.stem or default_stem(config.network.backbone, size=largest),
-        ),
+        network=replace(config.network, stem=stem),
         train=replace(
             config.train,
             device=device,
-            precision=config.train.precision or _best_precision(device),
-            channels_last=config.train.channels_last is not False,
+            precision=config.train.precision or best_precision(device),
+            channels_last=True if channels_last is None else channels_last,
         ),
         views=specs,
     )
 
 
 def view_size(stored: int) -> int:
-    """Three quarters of the stored size: crops are magnified on average, so features are then read from whole
-    images at the scale they were learned at; and smaller views are cheaper (docs/decisions.md)."""
+    """Three quarters of the stored size, in steps of 8: cheaper, and close to the scale at which features
+    are read from whole images later, as crops are magnified on average (docs/decisions.md)."""
     return max(8, round(0.75 * stored / 8) * 8)
+
+
+def build_method(config: Config) -> JointEmbedding:
+    """The networks as they are before the first step: a function of the configuration and its seed."""
+    network = config.network
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.train.seed)
+        backbone = build_backbone(network, size=max(spec.size for spec in config.views))
+        _try_out(backbone, config)
+        projector = build_projector(
+            features_of(backbone),
+            hidden=network.projector_hidden,
+            out=network.projector_out,
+            layers=network.projector_layers,
+        )
+    objective = OBJECTIVES[config.objective.method](**config.objective.options)
+    return METHODS[config.objective.method](backbone, projector, objective)
+
+
+@torch.no_grad()
+def _try_out(backbone: nn.Module, config: Config) -> None:
+    """Some architectures take certain sizes only, and say so when they are run."""
+    backbone.eval()
+    for size in {spec.size for spec in config.views} | {config.data.size or 32}:
+        try:
+            backbone(torch.zeros(1, 3, size, size))
+        except Exception as error:
+            raise InputError(
+                f"{config.network.backbone} does not take images of {size} pixels ({error}); "
+                "choose another backbone or size"
+            ) from None
+    backbone.train()
 
 
 def build(config: Config, data: Dataset, folder: RunFolder) -> State:
     """Networks, optimizer, data and views of a settled configuration, at step 0."""
     train = config.train
-    assert train.device is not None
-    assert train.precision is not None
-    fabric = Fabric(accelerator=train.device, devices=1, precision=train.precision)
+    fabric = Fabric(accelerator=train.device or "cpu", devices=1, precision=train.precision)
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     method = build_method(config)
-    torch.manual_seed(train.seed)
     if train.channels_last:
         method = method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     loader = Loader(
@@ -111,22 +163,6 @@ def build(config: Config, data: Dataset, folder: RunFolder) -> State:
     )
 
 
-def build_method(config: Config) -> JointEmbedding:
-    """The networks as they are before the first step: a function of the configuration and its seed."""
-    network = config.network
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.train.seed)
-        backbone = build_backbone(network, size=max(spec.size for spec in config.views))
-        projector = build_projector(
-            features_of(backbone),
-            hidden=network.projector_hidden,
-            out=network.projector_out,
-            layers=network.projector_layers,
-        )
-    objective = OBJECTIVES[config.objective.method](**config.objective.options())
-    return METHODS[config.objective.method](backbone, projector, objective)
-
-
 def max_steps() -> int | None:
     """$FROSSL_MAX_STEPS ends any training early, for smoke tests."""
     text = os.environ.get("FROSSL_MAX_STEPS", "")
@@ -137,14 +173,13 @@ def max_steps() -> int | None:
     return int(text)
 
 
-def _best_device() -> Device:
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
+def best_device() -> Device:
+    """CUDA where there is one. MPS only when asked for: nobody has run frossl on it yet."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _best_precision(device: Device) -> Precision:
-    """bf16 where the hardware has it: on a CPU without its instructions it is several times slower."""
-    if device == "cuda" and torch.cuda.is_bf16_supported():
+def best_precision(device: Device) -> Precision:
+    """bf16 on a GPU that has it; not on a CPU, where it is slower (docs/decisions.md)."""
+    if device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return "bf16-mixed"
     return "32-true"

@@ -15,12 +15,14 @@ KEEP = 2
 
 
 def save(state: State) -> Path:
-    """Write checkpoints/step-N.pt whole or not at all, and drop all but the newest."""
+    """Write checkpoints/step-N.pt whole or not at all, and drop all but the newest.
+
+    No random state: every random number is a function of the step (`Clock`).
+    """
     content = {
         "step": state.step,
         "method": state.method.state_dict(),
         "optimizer": state.optimizer.state_dict(),
-        "random": torch.get_rng_state(),
     }
     path = state.folder.checkpoints / f"step-{state.step:08d}.pt"
     write_atomically(path, lambda file: torch.save(content, file))
@@ -32,19 +34,18 @@ def save(state: State) -> Path:
 def restore(state: State) -> None:
     """Continue from the newest checkpoint; with none, from the start."""
     saved = _all(state)
-    if not saved:
-        return
-    try:
-        content: dict[str, Any] = torch.load(saved[-1], map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise InputError(
-            f"{saved[-1]} cannot be read ({type(error).__name__}); delete it to continue from the one before"
-        ) from None
-    state.method.load_state_dict(content["method"])
-    state.optimizer.load_state_dict(content["optimizer"])
-    torch.set_rng_state(content["random"])
-    state.step = content["step"]
-    state.folder.metrics.cut_after(state.step)
+    if saved:
+        try:
+            content: dict[str, Any] = torch.load(saved[-1], map_location="cpu", weights_only=True)
+            state.method.load_state_dict(content["method"])
+            state.optimizer.load_state_dict(content["optimizer"])
+            state.step = content["step"]
+        except Exception as error:  # a torn archive, another network: torch has no one error for these
+            raise InputError(
+                f"{saved[-1]} cannot be read ({type(error).__name__}); if config.toml was not changed, "
+                "delete that checkpoint to continue from the one before"
+            ) from None
+    state.folder.forget_after(state.step)
 
 
 def _all(state: State) -> list[Path]:

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
 
+import torch
+
 from frossl.engine.build import State
 from frossl.engine.checkpoint import save
 from frossl.engine.step import train_step
-from frossl.errors import TrainingError
 
 
 class Screen(Protocol):
@@ -23,13 +24,49 @@ class Screen(Protocol):
         """A step is done; on log steps, what was recorded."""
 
 
+def fit(state: State, screen: Screen | None = None) -> None:
+    """Train from `state.step` to the end, or until a signal asks to stop. `status.json` says how it ended."""
+    folder, loader, train = state.folder, state.loader, state.config.train
+    pace = Pace(state)
+    folder.write_status("running", step=state.step, total=loader.total)
+    try:
+        with _private_random_state(state), stop_on_signals() as stop:
+            for batch, clock in loader.batches(state.step):
+                state.set_lr(clock)
+                terms = train_step(state.to_device(batch), state, clock)
+                state.step = clock.step + 1
+                stopping, record = stop.reason, None
+                if clock.due(train.log_every):
+                    record = {"step": state.step, "epoch": clock.epoch, "lr": state.lr(clock)}
+                    record |= terms.to_floats() | pace.measure(state.step)
+                    folder.metrics.append(record)
+                if screen is not None:
+                    screen.step(state.step, loader.last, record)
+                if clock.due(train.checkpoint_every) or stopping or state.step == loader.last:
+                    save(state)
+                    folder.write_status("running", step=state.step, total=loader.total)
+                if stopping:
+                    folder.write_status("stopped", step=state.step, total=loader.total, reason=stopping)
+                    return
+    except BaseException as error:
+        ended = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+        reason = f"{type(error).__name__}: {error}"
+        folder.write_status(ended, step=state.step, total=loader.total, reason=reason)
+        raise
+    finally:
+        if bad := loader.source.bad_files():
+            lines = [f"{path!r}\t{why!r}\n" for path, why in bad.items()]
+            folder.write_text(folder.bad_files.name, "".join(lines))
+    if loader.last == loader.total:
+        folder.write_status("finished", step=state.step, total=loader.total)
+    else:
+        folder.write_status("stopped", step=state.step, total=loader.total, reason="FROSSL_MAX_STEPS")
+
+
 class Stop:
-    """Set by a signal; read between steps."""
+    """Why to stop, set by a signal and read between steps."""
 
     reason = ""
-
-    def __bool__(self) -> bool:
-        return bool(self.reason)
 
 
 @contextmanager
@@ -41,7 +78,7 @@ def stop_on_signals() -> Iterator[Stop]:
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if stop:
+        if stop.reason:
             raise KeyboardInterrupt
         stop.reason = signal.Signals(number).name
 
@@ -53,56 +90,25 @@ def stop_on_signals() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def fit(state: State, screen: Screen | None = None) -> bool:
-    """Train from `state.step` to the end; False if a signal stopped the run before."""
-    folder, loader, every = state.folder, state.loader, state.config.train
-    pace = Pace(loader.batch_size)
-    folder.write_status("running", step=state.step, total=loader.total)
-    try:
-        with stop_on_signals() as stop:
-            for batch, clock in loader.batches(state.step):
-                state.set_lr(clock)
-                terms = train_step(state.to_device(batch), state, clock)
-                state.step = clock.step + 1
-                record = None
-                if clock.due(every.log_every):
-                    record = {"step": state.step, "epoch": clock.epoch, "lr": state.lr(clock)}
-                    record |= terms.to_floats() | pace.measure(state.step)
-                    folder.metrics.append(record)
-                if screen is not None:
-                    screen.step(state.step, loader.last, record)
-                if clock.due(every.checkpoint_every) or stop or state.step == loader.last:
-                    save(state)
-                if stop:
-                    folder.write_status("stopped", step=state.step, total=loader.total, reason=stop.reason)
-                    return False
-    except TrainingError as error:
-        folder.write_status("failed", step=state.step, total=loader.total, reason=str(error))
-        raise
-    finally:
-        bad = loader.source.bad_files()
-        if bad:
-            folder.write_text("bad_files.txt", "".join(f"{path!r}\t{why!r}\n" for path, why in bad.items()))
-    ended = "finished" if loader.last == loader.total else "stopped"
-    reason = "" if ended == "finished" else "FROSSL_MAX_STEPS"
-    folder.write_status(ended, step=state.step, total=loader.total, reason=reason)
-    return True
+@contextmanager
+def _private_random_state(state: State) -> Iterator[None]:
+    """Every step seeds torch; the caller's random numbers stay as they were."""
+    devices = [state.fabric.device] if state.fabric.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        yield
 
 
 class Pace:
-    """Images per second since the last time it was asked."""
+    """Seconds of training so far, earlier sittings included, and images per second since last asked."""
 
-    def __init__(self, batch_size: int) -> None:
-        self.batch_size, self.start = batch_size, time.perf_counter()
-        self.since, self.step = self.start, None
-
-    step: int | None
+    def __init__(self, state: State) -> None:
+        self.batch_size, self.step, self.time = state.loader.batch_size, state.step, time.perf_counter()
+        self.seconds = max((record["seconds"] for record in state.folder.metrics), default=0.0)
 
     def measure(self, step: int) -> dict[str, float]:
         now = time.perf_counter()
-        done = step - self.step if self.step is not None else None
-        seconds, self.since, self.step = now - self.since, now, step
-        out = {"seconds": round(now - self.start, 3)}
-        if done:
-            out["images_per_second"] = round(done * self.batch_size / max(seconds, 1e-9), 1)
-        return out
+        passed, steps = now - self.time, step - self.step
+        self.time, self.step = now, step
+        self.seconds += passed
+        speed = steps * self.batch_size / max(passed, 1e-9)
+        return {"seconds": round(self.seconds, 3), "images_per_second": round(speed, 1)}

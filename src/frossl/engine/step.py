@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from frossl.engine.build import State
 from frossl.engine.gather import gather
 from frossl.errors import TrainingError
@@ -9,17 +11,25 @@ from frossl.types import Batch, Clock, LossTerms
 
 
 def train_step(batch: Batch, state: State, clock: Clock) -> LossTerms:
-    """Views, projections, loss, update. A step whose loss is not finite changes nothing."""
+    """Views, projections, loss, update. A step whose loss or gradient is not finite changes no weight."""
+    method = state.method
+    torch.manual_seed(clock.seed * 1_000_003 + clock.step)  # for what networks draw: drop-path and the like
     views = state.augment(batch, clock)
-    targets, projected = state.method.targets(views), state.method.project(views)
-    terms = state.method.loss(gather({**targets, **projected}), clock)
-    if not terms.total.isfinite():  # waits for the device
-        raise TrainingError(
-            f"the loss is not finite at step {clock.step} ({terms.to_floats()}); try a lower --lr"
-        )
+    with state.fabric.autocast():
+        tensors = {**method.targets(views), **method.project(views)}
+    terms: LossTerms = method.loss(gather(tensors), clock)
     state.fabric.backward(terms.total)
-    state.method.before_update(clock)
+    _check_finite(terms, state, clock)
+    method.before_update(clock)
     state.optimizer.step()
     state.optimizer.zero_grad()
-    state.method.after_update(terms.state, clock)
+    method.after_update(terms.state, clock)
     return terms
+
+
+def _check_finite(terms: LossTerms, state: State, clock: Clock) -> None:
+    gradients = [p.grad for p in state.method.parameters() if p.grad is not None]
+    size = torch.nn.utils.get_total_norm(gradients)
+    if not (terms.total + size).isfinite():  # waits for the device
+        numbers = {**terms.to_floats(), "gradient norm": size.item()}
+        raise TrainingError(f"step {clock.step} is not finite ({numbers}); try a lower --lr")

@@ -3,11 +3,12 @@
 from frossl.evaluation.features import extract, pixels
 from frossl.evaluation.knn import knn_accuracy
 from frossl.evaluation.probe import few_label_accuracy, logistic_accuracy
-from frossl.evaluation.split import LabelledSplit, Score, labelled_split
+from frossl.evaluation.split import Labelled, Score, Split, labelled_split
 
 __all__ = [
-    "LabelledSplit",
+    "Labelled",
     "Score",
+    "Split",
     "extract",
     "few_label_accuracy",
     "knn_accuracy",

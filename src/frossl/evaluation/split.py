@@ -28,45 +28,50 @@ class Score:
 
 
 @dataclass(frozen=True)
-class LabelledSplit:
+class Labelled:
+    """Images by id, with their labels."""
+
+    source: Source
+    ids: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Split:
     """Labelled images to learn from (the bank) and to be tested on."""
 
-    bank: Source
-    bank_ids: Tensor
-    bank_labels: Tensor
-    test: Source
-    test_ids: Tensor
-    test_labels: Tensor
-    names: tuple[str, ...]
+    bank: Labelled
+    test: Labelled
     note: str
     """Where the test images come from, to be said aloud."""
 
 
-def labelled_split(data: Dataset) -> LabelledSplit:
+def labelled_split(data: Dataset) -> Split:
     """The data set's own test part; without one, 20% of the labelled images, chosen by a hash of their id."""
     labels = data.train.labels
     if labels is None:
         raise InputError(
             f"{data.name} has no labels; put the images in one folder per class to measure accuracy"
         )
-    known = labels.values >= 0
+
+    def labelled(source: Source, values: Tensor, chosen: Tensor) -> Labelled:
+        ids = (chosen & (values >= 0)).nonzero()[:, 0]
+        return Labelled(source, ids, values[ids])
+
+    train, values = data.train.source, labels.values
     if data.test is not None and data.test.labels is not None:
-        test_known = data.test.labels.values >= 0
-        test_ids = test_known.nonzero()[:, 0]
-        bank_ids, test_source, test_labels = known.nonzero()[:, 0], data.test.source, data.test.labels.values
-        note = "the data set's own test part"
+        others = data.test.labels.values
+        bank = labelled(train, values, values >= 0)
+        test = labelled(data.test.source, others, others >= 0)
+        note = "tested on the data set's own test part"
     else:
-        chosen = held_out(labels.values)
-        bank_ids, test_ids = (known & ~chosen).nonzero()[:, 0], (known & chosen).nonzero()[:, 0]
-        test_source, test_labels = data.train.source, labels.values
-        note = "20% of the labelled images, held out by a hash (the encoder has seen them, unlabelled)"
-    bank_labels, test_labels = labels.values[bank_ids], test_labels[test_ids]
-    classes = len(bank_labels.unique())
-    if classes < 2 or not len(test_ids):
+        chosen = held_out(values)
+        bank, test = labelled(train, values, ~chosen), labelled(train, values, chosen)
+        note = "tested on 20% of the labelled images, held out by a hash (seen in training, unlabelled)"
+    classes = len(bank.labels.unique())
+    if classes < 2 or not len(test.ids):
         raise InputError(
-            f"{data.name} leaves {classes} classes to learn from and {len(test_ids)} images to test on; "
+            f"{data.name} leaves {classes} classes to learn from and {len(test.ids)} images to test on; "
             "give at least two classes with several images each"
         )
-    return LabelledSplit(
-        data.train.source, bank_ids, bank_labels, test_source, test_ids, test_labels, labels.names, note
-    )
+    return Split(bank, test, note)

@@ -31,7 +31,7 @@ class Bar:
     """Steps done, time left, loss, rank and speed on one line."""
 
     def __init__(self, console: Console, *, largest_rank: int, start: int = 0) -> None:
-        self.largest_rank, self.start = largest_rank, start
+        self.largest_rank = largest_rank
         self.progress = Progress(
             TextColumn("training"),
             BarColumn(bar_width=24),

@@ -27,6 +27,11 @@ class Encoder(nn.Module):
     def num_features(self) -> int:
         return features_of(self.backbone)
 
+    def with_backbone(self, backbone: nn.Module) -> Encoder:
+        """Another backbone behind the same preprocessing."""
+        mean, std = self.mean.flatten().tolist(), self.std.flatten().tolist()
+        return Encoder(backbone, size=self.size, mean=mean, std=std)
+
     def preprocess(self, images: Tensor) -> Tensor:
         """Scale the shorter side to `size`, cut to the central square, standardize."""
         images = images.float() / 255 if images.dtype == torch.uint8 else images

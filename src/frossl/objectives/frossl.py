@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any, get_args
 
 from torch import nn
 
@@ -55,27 +56,19 @@ def frossl_loss(
         )
 
 
-@dataclass(frozen=True)
-class Preset:
-    """Normalization and invariance weight for V views."""
-
-    normalize: Normalization
-    invariance_weight: float
-    per_view: bool = False
-    """The weight is divided by V: the authors' V-view loss had no factor V."""
-
-    def weight(self, views: int) -> float:
-        return self.invariance_weight / views if self.per_view else self.invariance_weight
-
-
-PRESETS: dict[str, dict[str, Preset]] = {
-    # what the paper trained with: one loss for two views, another for more
-    "paper": {"two": Preset("centered", 1.4), "more": Preset("rows", 2.0, per_view=True)},
+PRESETS: dict[str, Callable[[int], dict[str, Any]]] = {
+    # what the paper trained with: one loss for two views; another, without the factor V, for more
+    "paper": lambda V: (
+        {"normalize": "centered", "invariance_weight": 1.4}
+        if V == 2
+        else {"normalize": "rows", "invariance_weight": 2 / V}
+    ),
     # the authors' repository since August 2024 (weight of its CIFAR files; STL-10: 1.4, 10% ImageNet: 2)
-    "released": {"two": Preset("columns", 1.0), "more": Preset("columns", 1.0)},
+    "released": lambda V: {"normalize": "columns", "invariance_weight": 1.0},
     # ours
-    "default": {"two": Preset("centered", 1.4), "more": Preset("centered", 1.4)},
+    "default": lambda V: {"normalize": "centered", "invariance_weight": 1.4},
 }
+"""The arguments of `frossl_loss` for V views, by origin."""
 
 
 class FroSSLLoss(nn.Module):
@@ -90,10 +83,14 @@ class FroSSLLoss(nn.Module):
         log: bool = True,
     ) -> None:
         super().__init__()
-        self.invariance_weight = invariance_weight
-        self.variance_weight = variance_weight
-        self.normalize = normalize
-        self.log = log
+        if normalize not in get_args(Normalization):
+            raise unknown("normalization", normalize, get_args(Normalization))
+        self.options: dict[str, Any] = {
+            "invariance_weight": invariance_weight,
+            "variance_weight": variance_weight,
+            "normalize": normalize,
+            "log": log,
+        }
 
     @classmethod
     def preset(cls, name: str = "default", *, views: int = 2) -> FroSSLLoss:
@@ -102,20 +99,10 @@ class FroSSLLoss(nn.Module):
             raise unknown("FroSSL preset", name, PRESETS)
         if views < 2:
             raise InputError(f"views = {views}; FroSSL compares views, so give at least 2")
-        chosen = PRESETS[name]["two" if views == 2 else "more"]
-        return cls(normalize=chosen.normalize, invariance_weight=chosen.weight(views))
+        return cls(**PRESETS[name](views))
 
     def forward(self, z: Views) -> LossTerms:
-        return frossl_loss(
-            z,
-            invariance_weight=self.invariance_weight,
-            variance_weight=self.variance_weight,
-            normalize=self.normalize,
-            log=self.log,
-        )
+        return frossl_loss(z, **self.options)
 
     def extra_repr(self) -> str:
-        return (
-            f"invariance_weight={self.invariance_weight}, variance_weight={self.variance_weight}, "
-            f"normalize={self.normalize!r}, log={self.log}"
-        )
+        return ", ".join(f"{name}={value!r}" for name, value in self.options.items())

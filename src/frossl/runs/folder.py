@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -13,19 +14,28 @@ from typing import Any, BinaryIO
 from frossl.errors import InputError
 from frossl.runs.record import JsonLines
 
+TEMPORARY = ".writing-"
+
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Replace `path` whole or not at all: same folder, fsync, rename."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY}{path.name}-")
     try:
         with os.fdopen(handle, "wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files that only their owner can read
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 class RunFolder:
@@ -48,7 +58,7 @@ class RunFolder:
         if folder.config_file.is_file():
             if not overwrite:
                 raise InputError(
-                    f"{path} already holds a run; continue it with `frossl resume {path}`, "
+                    f"{path} already holds a run; continue it with `frossl resume {shlex.quote(str(path))}`, "
                     "or start anew with --overwrite"
                 )
         elif folder.path.is_dir() and any(folder.path.iterdir()):
@@ -92,5 +102,19 @@ class RunFolder:
         self.write_json("status.json", {"state": state, "step": step, "total": total, "reason": reason})
 
     def read_status(self) -> dict[str, Any]:
-        status: dict[str, Any] = self.read_json("status.json")
+        """What `write_status` wrote; a run killed before that is one that never got to step 1."""
+        try:
+            status: dict[str, Any] = self.read_json("status.json")
+        except FileNotFoundError:
+            status = {"state": "running", "step": 0, "total": 0, "reason": ""}
         return status
+
+    def forget_after(self, step: int) -> None:
+        """Cut the records back to a step, and remove what a killed process left half-written."""
+        for lines in (self.metrics, self.evaluation):
+            if lines.path.is_file():
+                kept = [json.dumps(record, ensure_ascii=False) + "\n" for record in lines.up_to(step)]
+                self.write_text(lines.path.name, "".join(kept))
+        for folder in (self.path, self.checkpoints):
+            for torn in folder.glob(f"{TEMPORARY}*"):
+                torn.unlink()

@@ -1,4 +1,4 @@
-"""JSON lines: appended while a run lives, cut back when it resumes."""
+"""JSON lines: appended while a run lives."""
 
 from __future__ import annotations
 
@@ -27,10 +27,5 @@ class JsonLines:
                 if line.endswith("\n"):
                     yield json.loads(line)
 
-    def cut_after(self, step: int) -> None:
-        """Forget records of later steps, and a torn last line."""
-        kept = [record for record in self if record.get("step", 0) <= step]
-        if self.path.is_file():
-            self.path.write_text(
-                "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept), encoding="utf-8"
-            )
+    def up_to(self, step: int) -> list[dict[str, Any]]:
+        return [record for record in self if record.get("step", 0) <= step]
