@@ -253,9 +253,9 @@ def _announce(state: engine.State, console: Console) -> None:
 
 
 PROTOCOLS = {
-    "knn": "kNN, cosine, k {k}",
-    "probe10": "logistic probe, 10 labels per class",
-    "probe": "logistic probe, all labels",
+    "knn": "kNN, k {k}",
+    "probe10": "probe, 10 labels a class",
+    "probe": "probe, all labels",
 }
 
 
