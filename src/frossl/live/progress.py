@@ -33,8 +33,7 @@ class Bar:
     def __init__(self, console: Console, *, largest_rank: int, start: int = 0) -> None:
         self.largest_rank = largest_rank
         self.progress = Progress(
-            TextColumn("training"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=14),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),
