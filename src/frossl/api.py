@@ -176,19 +176,53 @@ def knn(run: str | Path, *, k: int = 20) -> Comparison:
 
 
 def demo(
-    *, out: str | Path | None = None, seed: int | None = None, overwrite: bool = False, quiet: bool = False
+    *,
+    out: str | Path | None = None,
+    epochs: int | None = None,
+    seed: int | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
 ) -> Demo:
-    """Train on a small real data set for a few minutes and say what was learned."""
+    """Train on a small real data set for a few minutes and say what was learned.
+
+    A machine that would need longer than seven minutes for the recipe gets fewer epochs, unless `epochs` is
+    given: the first steps are timed, thrown away, and what was settled is written into the configuration.
+    """
     began = time.monotonic()
-    out = out if out is not None else _free_folder(Path("runs") / "demo")
+    console, config = _console(quiet), recipe("demo")
+    out = Path(out) if out is not None else _free_folder(Path("runs") / "demo")
+    RunFolder.check_free(out, overwrite=overwrite)
+    if epochs is None:
+        epochs = _epochs_within(DEMO_SECONDS, config, console)
     run = pretrain(
-        "cifar10-mini", out=out, config=recipe("demo"), seed=seed, overwrite=overwrite, quiet=quiet
+        config.data.source,
+        out=out,
+        config=config,
+        epochs=epochs,
+        seed=seed,
+        overwrite=overwrite,
+        quiet=quiet,
     )
     if run.interrupted:
         return Demo(run, time.monotonic() - began, {})
-    _say(_console(quiet), "evaluating: raw pixels, the untrained network, the trained one")
+    _say(console, "evaluating: raw pixels, the untrained network, the trained one")
     comparisons = _compare(run.path, PROTOCOLS)
     return Demo(run, time.monotonic() - began, comparisons)
+
+
+DEMO_SECONDS = 7 * 60
+
+
+def _epochs_within(seconds: float, config: Config, console: Console) -> int:
+    """The recipe's epochs, or as many as fit in the time on this machine."""
+    dataset = open_dataset(config.data.source)
+    step = engine.seconds_per_step(engine.settle(config, dataset), dataset)
+    epoch = step * (len(dataset.train.source) // config.train.batch_size)
+    epochs = max(1, min(config.train.epochs, int(seconds / epoch)))
+    _say(
+        console, f"a step takes {step:.2f} s here: {epochs} epochs in about {epochs * epoch / 60:.1f} minutes"
+    )
+    return epochs
 
 
 RECIPES = resources.files("frossl") / "recipes"

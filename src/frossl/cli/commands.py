@@ -30,13 +30,18 @@ Json = Annotated[bool, typer.Option("--json", help="End standard output with one
 
 @app.command()
 def demo(
-    out: Out = None, seed: Seed = None, overwrite: Overwrite = False, quiet: Quiet = False, json: Json = False
+    out: Out = None,
+    epochs: Annotated[int | None, typer.Option(help="Instead of what fits in seven minutes")] = None,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> int:
     """Train on a small real data set for a few minutes and say what was learned."""
     began = time.monotonic()
     from frossl import api
 
-    result = api.demo(out=out, seed=seed, overwrite=overwrite, quiet=quiet)
+    result = api.demo(out=out, epochs=epochs, seed=seed, overwrite=overwrite, quiet=quiet)
     if not result.comparisons:
         return _stopped(result.run)
     _table(result.comparisons, to_stderr=json)

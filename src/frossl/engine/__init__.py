@@ -3,6 +3,7 @@
 from frossl.engine.build import State, best_device, build, build_method, check, settle
 from frossl.engine.checkpoint import restore, save
 from frossl.engine.loop import Screen, fit
+from frossl.engine.step import seconds_per_step
 
 __all__ = [
     "Screen",
@@ -14,5 +15,6 @@ __all__ = [
     "fit",
     "restore",
     "save",
+    "seconds_per_step",
     "settle",
 ]

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import statistics
+import time
+
 import torch
 
-from frossl.engine.build import State
+from frossl.config import Config
+from frossl.data import Dataset
+from frossl.engine.build import State, build
 from frossl.engine.gather import gather
 from frossl.errors import TrainingError
+from frossl.runs import RunFolder
 from frossl.types import Batch, Clock, LossTerms
 
 
@@ -25,6 +32,20 @@ def train_step(batch: Batch, state: State, clock: Clock) -> LossTerms:
     state.optimizer.zero_grad()
     method.after_update(terms.state, clock)
     return terms
+
+
+def seconds_per_step(config: Config, data: Dataset, *, steps: int = 7) -> float:
+    """How long a step takes here: the median of a few, made with a state that is thrown away."""
+    state = build(config, data, RunFolder(os.devnull))
+    seconds = []
+    with torch.random.fork_rng(devices=[]):
+        for step in range(steps):
+            began = time.perf_counter()
+            clock = state.loader.clock(step)
+            batch = state.loader.source.read(state.loader.ids(step % state.loader.steps_per_epoch))
+            train_step(state.to_device(batch), state, clock)
+            seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[2:])  # the first ones allocate memory and choose kernels
 
 
 def _check_finite(terms: LossTerms, state: State, clock: Clock) -> None:
