@@ -219,9 +219,8 @@ def _epochs_within(seconds: float, config: Config, console: Console) -> int:
     step = engine.seconds_per_step(engine.settle(config, dataset), dataset)
     epoch = step * (len(dataset.train.source) // config.train.batch_size)
     epochs = max(1, min(config.train.epochs, int(seconds / epoch)))
-    _say(
-        console, f"a step takes {step:.2f} s here: {epochs} epochs in about {epochs * epoch / 60:.1f} minutes"
-    )
+    minutes = epochs * epoch / 60
+    _say(console, f"a step takes {step:.2f} s here: {epochs} epochs in about {minutes:.1f} minutes")
     return epochs
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
-from torch import Tensor
+
+Pixels = NDArray[np.uint8]
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
 
@@ -31,7 +32,7 @@ def short_side(path: Path) -> int:
         raise BadFile(f"{type(error).__name__}: {error}") from None
 
 
-def decode(path: Path, size: int) -> Tensor:
+def decode(path: Path, size: int) -> Pixels:
     """uint8 (3, size, size): upright, RGB, the shorter side scaled to size, the central square."""
     try:
         with _opened(path) as image:
@@ -44,7 +45,7 @@ def decode(path: Path, size: int) -> Tensor:
         raise
     except Exception as error:  # hostile files make Pillow raise almost anything
         raise BadFile(f"{type(error).__name__}: {error}") from None
-    return torch.from_numpy(np.array(square)).permute(2, 0, 1)
+    return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
 
 
 def _in_color(image: Image.Image) -> Image.Image:
