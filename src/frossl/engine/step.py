@@ -34,7 +34,7 @@ def train_step(batch: Batch, state: State, clock: Clock) -> LossTerms:
     return terms
 
 
-def seconds_per_step(config: Config, data: Dataset, *, steps: int = 7) -> float:
+def seconds_per_step(config: Config, data: Dataset, *, steps: int = 20) -> float:
     """How long a step takes here: the median of a few, made with a state that is thrown away."""
     state = build(config, data, RunFolder(os.devnull))
     seconds = []
@@ -45,7 +45,7 @@ def seconds_per_step(config: Config, data: Dataset, *, steps: int = 7) -> float:
             batch = state.loader.source.read(state.loader.ids(step % state.loader.steps_per_epoch))
             train_step(state.to_device(batch), state, clock)
             seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds[2:])  # the first ones allocate memory and choose kernels
+    return statistics.median(seconds[8:])  # the first ones allocate memory and choose kernels
 
 
 def _check_finite(terms: LossTerms, state: State, clock: Clock) -> None:
