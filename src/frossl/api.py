@@ -90,7 +90,7 @@ class Run:
     def encoder(self) -> Encoder:
         return load_encoder(self.path)
 
-    def knn(self, *, k: int = 20) -> Comparison:
+    def knn(self, *, k: int | None = None) -> Comparison:
         return knn(self.path, k=k)
 
 
@@ -170,8 +170,11 @@ def resume(run: str | Path, *, quiet: bool = False) -> Run:
     return _train(engine.settle(config, dataset), dataset, folder, console)
 
 
-def knn(run: str | Path, *, k: int = 20) -> Comparison:
-    """Accuracy of k nearest neighbours by cosine, beside raw pixels and the untrained network."""
+def knn(run: str | Path, *, k: int | None = None) -> Comparison:
+    """Accuracy of k nearest neighbours by cosine, beside raw pixels and the untrained network.
+
+    k is 20 if not given, or all labelled images if there are fewer.
+    """
     return _compare(run, ["knn"], k=k)["knn"]
 
 
@@ -258,7 +261,7 @@ def _train(config: Config, dataset: Dataset, folder: RunFolder, console: Console
     mean, std = dataset.statistics
     save_encoder(Encoder(state.method.encoder, size=dataset.size, mean=mean, std=std), folder)
     if bad := dataset.train.source.bad_files():
-        _say(console, f"{len(bad)} files could not be read and were replaced: {folder.bad_files}")
+        _say(console, f"{len(bad)} files could not be read, others took their place: {folder.bad_files}")
     return Run(folder.path)
 
 
@@ -285,6 +288,8 @@ def _announce(state: engine.State, console: Console) -> None:
         _say(console, f"going on from step {state.step}")
 
 
+DEFAULT_K = 20
+
 PROTOCOLS = {
     "knn": "kNN, k {k}",
     "probe10": "probe, 10 labels a class",
@@ -292,7 +297,7 @@ PROTOCOLS = {
 }
 
 
-def _compare(run: str | Path, protocols: Collection[str], *, k: int = 20) -> dict[str, Comparison]:
+def _compare(run: str | Path, protocols: Collection[str], *, k: int | None = None) -> dict[str, Comparison]:
     """Measure the three rows by each protocol, and keep the figures in the run folder."""
     folder = RunFolder.open(run)
     config = Config.read(folder.config_file)
@@ -305,6 +310,7 @@ def _compare(run: str | Path, protocols: Collection[str], *, k: int = 20) -> dic
         "untrained": (*extract(untrained, split.bank), *extract(untrained, split.test)),
         "trained": (*extract(trained, split.bank), *extract(trained, split.test)),
     }
+    k = min(DEFAULT_K, len(rows["pixels"][0])) if k is None else k
     measure: dict[str, Callable[..., Score]] = {
         "knn": partial(knn_accuracy, k=k),
         "probe10": few_label_accuracy,
@@ -343,6 +349,8 @@ def _network(network: Network, backbone: str | None, width: float | None) -> Net
 def _absolute(data: str | Path) -> str:
     """A run must find its folder again from anywhere."""
     path = Path(data).expanduser()
+    if not str(data).strip():
+        return ""
     return str(path.absolute()) if str(data) not in NAMED and path.exists() else str(data)
 
 

@@ -61,7 +61,7 @@ class ViewSpec:
 
     def __post_init__(self) -> None:
         _require(self.size >= 1, "views.size", self.size, "give at least 1 pixel")
-        _require(self.count >= 1, "views.count", self.count, "give at least 1 view")
+        _require(1 <= self.count <= 1000, "views.count", self.count, "give 1 to 1000 views")
         low, high = self.scale
         _require(0 < low <= high <= 1, "views.scale", self.scale, "give 0 < low ≤ high ≤ 1")
         low, high = self.ratio
@@ -107,7 +107,7 @@ class Network:
     projector_layers: int = 3
 
     def __post_init__(self) -> None:
-        _require(0 < self.width <= 100, "network.width", self.width, "give a positive multiple, such as 0.5")
+        _require(0 < self.width <= 16, "network.width", self.width, "give a multiple up to 16, such as 0.5")
         for name in ("stages", "projector_hidden", "projector_out", "projector_layers"):
             value = getattr(self, name)
             _require(value is None or value >= 1, f"network.{name}", value, "give at least 1")
@@ -191,10 +191,9 @@ class Config:
 
     @classmethod
     def read(cls, path: Path) -> Config:
-        try:
-            return cls.from_toml(path.read_text(encoding="utf-8"))
-        except UnicodeDecodeError:
-            raise InputError(f"{path} is not a text file; give a TOML file") from None
+        if b"\0" in path.read_bytes():
+            raise InputError(f"{path} is not a text file; give a TOML file")
+        return cls.from_toml(path.read_text(encoding="utf-8", errors="surrogateescape"))
 
 
 def _without_none(value: Any) -> Any:

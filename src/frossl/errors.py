@@ -46,5 +46,5 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     elif len(names) <= 20:
         hint = f"known: {', '.join(names)}"
     else:
-        hint = f"there are {len(names)} names; see `frossl list`"
+        hint = f"there are {len(names)} names; see `frossl list {kind}s`"
     return InputError(f"no {kind} is called {name!r}; {hint}")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from frossl.cli import main
+from tests.conftest import write_image
 
 FROSSL = [sys.executable, "-m", "frossl"]
 
@@ -74,6 +75,8 @@ def test_every_verb_explains_itself(verb, monkeypatch, capsys):
         (["resume", "missing"], "no run at missing"),
         (["knn", "empty"], "holds no run"),
         (["list", "metods"], "did you mean methods"),
+        (["pretrain", ""], "no data given"),
+        (["pretrain", "photos", "--views", "1000000"], "views.count"),
         (["pretrain", "photos", "--config", "photos/1.jpg"], "not a text file"),
         (["pretrain", "photos", "--config", "odd.toml"], "did you mean normalize"),
     ],
@@ -114,9 +117,34 @@ def test_pretrain_needs_nothing_but_a_folder_and_knn_nothing_but_a_run(photos, t
     assert "12 images" in err
     code, out, err = call(monkeypatch, capsys, "pretrain", photos, "--out", tmp_path / "run", "--overwrite")
     assert code == 0, err
+    assert "stopped at step 2 of 100 by FROSSL_MAX_STEPS" in out
     code, out, err = call(monkeypatch, capsys, "knn", tmp_path / "run")
     assert code == 2
     assert "no labels" in err
+
+
+def test_a_small_labelled_folder_with_odd_names_goes_all_the_way(tmp_path):
+    folder = tmp_path / os.fsdecode(b"odd \xff [b] name")
+    for i in range(10):
+        write_image(folder / "ab"[i % 2] / f"{i} 'x'.jpg", width=40, height=40, seed=i)
+    run = tmp_path / os.fsdecode(b"run \xff")
+
+    def frossl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "FROSSL_MAX_STEPS": "2"}
+        return subprocess.run(
+            [*FROSSL, *arguments], capture_output=True, text=True, env=environment, check=False
+        )
+
+    done = frossl("pretrain", folder, "--out", run)
+    assert done.returncode == 0, done.stderr
+    assert "[b]" in done.stderr
+    done = frossl("knn", run)
+    assert done.returncode == 0, done.stderr
+    assert "kNN, k 8" in done.stdout
+    (run / "status.json").write_text("{")
+    done = frossl("resume", run)
+    assert done.returncode == 2
+    assert "status.json is damaged" in done.stderr
 
 
 def test_json_is_the_last_line_of_standard_output(tmp_path, monkeypatch, capsys):
@@ -140,6 +168,23 @@ def test_list_prints_names(monkeypatch, capsys):
     _, out, _ = call(monkeypatch, capsys, "list", "backbones", "--like", "resnet18")
     assert "resnet18" in out.splitlines()
     assert all("resnet18" in line for line in out.splitlines())
+
+
+def test_version(monkeypatch, capsys):
+    code, out, _ = call(monkeypatch, capsys, "--version")
+    assert code == 0
+    assert out.startswith("frossl 0.")
+
+
+def test_ctrl_c_before_training_is_one_line():
+    process = subprocess.Popen(
+        [*FROSSL, "pretrain", "cifar10-mini", "--out", "never"], stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(1.0)  # in the middle of importing torch
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.strip() == "frossl: interrupted"
 
 
 def wait_for(condition, *, seconds: float = 120) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import nn
 
 from frossl.config import Config
@@ -37,7 +37,7 @@ def load_encoder(run: str | Path) -> Encoder:
     config, prepare = Config.read(folder.config_file), folder.read_json(folder.preprocess.name)
     backbone: nn.Module = build_backbone(config.network, size=max(spec.size for spec in config.views))
     try:
-        backbone.load_state_dict(load_file(folder.encoder))
+        backbone.load_state_dict(load(folder.encoder.read_bytes()))
     except (SafetensorError, RuntimeError) as error:
         raise InputError(f"{folder.encoder} does not fit its config.toml ({error}); train again") from None
     encoder = Encoder(backbone, size=prepare["size"], mean=prepare["mean"], std=prepare["std"])

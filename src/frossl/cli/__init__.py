@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import os
+import signal
 import sys
+from types import FrameType
+from typing import NoReturn
 
 import typer
 
@@ -16,6 +21,9 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line: 0 done, 2 bad input, 1 failure, 130 interrupted."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a path may hold bytes that no encoding can print
+        sys.stdout.reconfigure(errors="backslashreplace")
+    earlier = signal.signal(signal.SIGINT, _leave)
     try:
         code = app(standalone_mode=False)
     except FrosslError as error:
@@ -35,7 +43,19 @@ def main() -> None:
             raise
         error.show()  # a usage error of the command line itself
         code = error.exit_code
+    finally:
+        signal.signal(signal.SIGINT, earlier)
     sys.exit(code or 0)
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """Ctrl-C outside of training: every file is written whole or not at all, so leave at once.
+
+    A KeyboardInterrupt in the middle of importing torch would end in one of many tracebacks.
+    """
+    _say("\nfrossl: interrupted")
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)
 
 
 def _say(text: str) -> None:

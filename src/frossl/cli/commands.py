@@ -21,7 +21,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Out = Annotated[str | None, typer.Option(help="Where the run is kept [default: runs/NAME]")]
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import frossl
+
+        typer.echo(f"frossl {frossl.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version")
+    ] = False,
+) -> None:
+    pass
+
+
+Out = Annotated[str | None, typer.Option(help="Where the run is kept (default: runs/NAME)")]
 Seed = Annotated[int | None, typer.Option(help="Same seed, same machine: same weights")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but results and errors")]
@@ -95,7 +113,7 @@ def pretrain(
         overwrite=overwrite,
         quiet=quiet,
     )
-    return _ended(run)
+    return _ended(run, quiet=quiet)
 
 
 @app.command()
@@ -103,13 +121,13 @@ def resume(run: Annotated[str, typer.Argument(help="A run folder")], quiet: Quie
     """Go on with a run that was stopped."""
     from frossl import api
 
-    return _ended(api.resume(run, quiet=quiet))
+    return _ended(api.resume(run, quiet=quiet), quiet=quiet)
 
 
 @app.command()
 def knn(
     run: Annotated[str, typer.Argument(help="A run folder")],
-    k: Annotated[int, typer.Option(help="How many neighbours vote")] = 20,
+    k: Annotated[int | None, typer.Option(help="How many neighbours vote (default: 20)")] = None,
     json: Json = False,
 ) -> int:
     """Did it learn? Nearest neighbours, beside raw pixels and the untrained network."""
@@ -121,7 +139,7 @@ def knn(
         _print_json(
             {
                 "run": run,
-                "k": k,
+                "protocol": comparison.protocol,
                 "knn": comparison.percents(),
                 "deviation": {"knn": comparison.deviations()},
                 "note": comparison.note,
@@ -165,11 +183,15 @@ def _starting_config(path: Path | None, recipe: str | None) -> Any:
     return Config.read(path)
 
 
-def _ended(run: Run) -> int:
+def _ended(run: Run, *, quiet: bool) -> int:
     if run.interrupted:
         return _stopped(run)
+    status = run.status
+    if status["state"] == "stopped":
+        _say(f"stopped at step {status['step']} of {status['total']} by FROSSL_MAX_STEPS")
     _say(f"run folder: {run.path}")
-    _say(f"did it learn? frossl knn {shlex.quote(str(run.path))}")
+    if not quiet:
+        _say(f"did it learn? frossl knn {shlex.quote(str(run.path))} (takes folder names as labels)")
     return 0
 
 

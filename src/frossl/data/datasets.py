@@ -54,6 +54,8 @@ def open_dataset(source: str | Path, *, size: int | None = None, largest: int = 
     Named data sets keep theirs.
     """
     name = str(source)
+    if not name.strip():
+        raise InputError(f"no data given; give a folder of images or one of: {', '.join(NAMED)}")
     if name in NAMED:
         return NAMED[name]()
     path = Path(source).expanduser()

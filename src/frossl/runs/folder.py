@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from frossl.errors import InputError
-from frossl.runs.record import JsonLines
+from frossl.runs.record import TEXT, JsonLines
 
 TEMPORARY = ".writing-"
 
@@ -61,7 +61,7 @@ class RunFolder:
                     f"{path} already holds a run; continue it with `frossl resume {shlex.quote(str(path))}`, "
                     "or start anew with --overwrite"
                 )
-        elif folder.path.is_dir() and any(folder.path.iterdir()):
+        elif folder.path.is_dir() and {p.name for p in folder.path.iterdir()} - {folder.checkpoints.name}:
             raise InputError(f"{path} is not empty and not a run; choose another --out")
         elif folder.path.exists() and not folder.path.is_dir():
             raise InputError(f"{path} is a file; choose another --out")
@@ -89,13 +89,16 @@ class RunFolder:
         return folder
 
     def write_text(self, name: str, text: str) -> None:
-        write_atomically(self.path / name, lambda file: file.write(text.encode()))
+        write_atomically(self.path / name, lambda file: file.write(text.encode(**TEXT)))
 
     def write_json(self, name: str, value: Any) -> None:
         self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
     def read_json(self, name: str) -> Any:
-        return json.loads((self.path / name).read_text(encoding="utf-8"))
+        try:
+            return json.loads((self.path / name).read_text(**TEXT))
+        except ValueError as error:
+            raise InputError(f"{self.path / name} is damaged ({error}); start a new run") from None
 
     def write_status(self, state: str, *, step: int, total: int, reason: str = "") -> None:
         """`state` is running, finished, stopped or failed."""
