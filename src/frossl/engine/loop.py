@@ -36,7 +36,7 @@ def fit(state: State, screen: Screen | None = None) -> None:
                 terms = train_step(state.to_device(batch), state, clock)
                 state.step = clock.step + 1
                 stopping, record = stop.reason, None
-                if clock.due(train.log_every) or state.step == loader.last:
+                if clock.due(train.log_every):
                     record = {"step": state.step, "epoch": clock.epoch, "lr": state.lr(clock)}
                     record |= terms.to_floats() | pace.measure(state.step)
                     folder.metrics.append(record)
