@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
 from frossl.data.datasets import MINI_TEST, MINI_TRAIN, balanced, read_sheet
@@ -21,8 +22,6 @@ COLUMNS = 100
 
 
 def main(source: str) -> None:
-    import torch
-
     with np.load(source) as data:
         parts = [
             data[f"{part}_images"][balanced(torch.from_numpy(data[f"{part}_labels"]), count).numpy()]
