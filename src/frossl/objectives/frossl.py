@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, get_args
+import torch
 
-from torch import nn
-
-from frossl.errors import InputError, unknown
-from frossl.objectives.terms import (
-    Normalization,
-    Views,
-    as_views,
-    concentration,
-    distance_to_mean,
-    full_precision,
-)
+from frossl.objectives.closed_form import fused_frossl
+from frossl.objectives.contract import Objective, Preset, Views, full_precision, list_views, refuse_nan
+from frossl.objectives.spectra import renyi_variance
+from frossl.objectives.terms import Normalization, check_normalization, distance_to_mean
 from frossl.objectives.terms import normalize as normalized
 from frossl.types import LossTerms
 
@@ -27,36 +19,55 @@ def frossl_loss(
     variance_weight: float = 1.0,
     normalize: Normalization = "centered",
     log: bool = True,
+    alpha: float = 2.0,
 ) -> LossTerms:
-    """FroSSL over V ≥ 2 views, with ẑ the normalized projections and C_v = ẑ_vᵀẑ_v / tr(ẑ_vᵀẑ_v):
+    """Frobenius norm of each view's covariance C_v = ẑ_vᵀẑ_v / tr(ẑ_vᵀẑ_v), and the distance of views:
 
         L = b · Σ_v log‖C_v‖²_F  +  w · (1/N) Σ_{v<r} ‖ẑ_v − ẑ_r‖²_F
           = −b · Σ_v log r₂(C_v)  +  w · (V/N) Σ_v ‖ẑ_v − mean_r ẑ_r‖²_F
 
-    z: (V, N, D), or V tensors (N, D). w is `invariance_weight`, b `variance_weight`; `log=False` takes
-    ‖C_v‖²_F itself (the paper's ablation). r₂ is the effective rank, in [1, min(N, D)]; its mean over
-    views is `extras["effective_rank"]`.
+    z: (V, N, D), or V tensors (N, D); a list saves a copy. ẑ is z normalized: see `terms.normalize`. w is
+    `invariance_weight`, b `variance_weight`; `log=False` takes ‖C_v‖²_F itself (the paper's ablation). r₂ is
+    the effective rank, in [1, min(N, D)]; its mean over views is `extras["effective_rank"]`. `alpha` is the
+    order of the entropy: −S_α(C_v) in place of log‖C_v‖²_F = −S₂(C_v), and rank exp(S_α). With 1 and unit
+    rows the variance term is I-VNE's: see `renyi_variance`.
 
-    The authors have used three normalizations; `PRESETS` names them by origin. Departures: lengths are
-    bounded below, so that constant columns and zero rows give finite numbers where the originals give
-    NaN; the trace carries gradient (the released code detaches it; with unit rows or columns it is
-    constant, so the gradient is the same).
+    Departures: lengths are bounded below, so that constant columns and zero rows give finite numbers where
+    the originals give NaN. The authors have used three normalizations; `PRESETS` names them by origin.
 
-    Cost: time O(V·N·D·min(N, D)), memory O(V·min(N, D)² + V·N·D). No host synchronization.
+    Cost: time V·N·D·min(N, D), memory V·N·D. Two matrix products a view, backward included; no host
+    synchronization.
     """
-    z = as_views(z)
-    with full_precision(z):
-        V, N, _ = z.shape
-        unit = normalized(z, normalize)
-        spread = concentration(unit)
-        return LossTerms.of(
-            invariance=invariance_weight * (V / N) * distance_to_mean(unit),
-            variance=variance_weight * (spread.log() if log else spread).sum(),
-            extras={"effective_rank": spread.reciprocal().mean()},
-        )
+    check_normalization(normalize)
+    if not log and alpha != 2:
+        raise ValueError(f"alpha is {alpha} without the logarithm; log=False is defined for alpha = 2")
+    views = list_views(z)
+    with full_precision(views[0]):
+        if alpha == 2 and not torch.compiler.is_compiling():
+            total, invariance, variance, rank = fused_frossl(
+                views,
+                invariance_weight=invariance_weight,
+                variance_weight=variance_weight,
+                normalize=normalize,
+                log=log,
+            )
+            terms = LossTerms(
+                total, {"invariance": invariance, "variance": variance}, {"effective_rank": rank}
+            )
+        else:
+            unit = normalized(torch.stack(views), normalize)
+            entropy = -renyi_variance(unit, alpha)
+            spread = -entropy if log else (-entropy).exp()
+            terms = LossTerms.of(
+                invariance=invariance_weight * (len(unit) / unit.shape[1]) * distance_to_mean(unit),
+                variance=variance_weight * spread.sum(),
+                extras={"effective_rank": entropy.exp().mean()},
+            )
+    refuse_nan(views, terms)
+    return terms
 
 
-PRESETS: dict[str, Callable[[int], dict[str, Any]]] = {
+PRESETS: dict[str, Preset] = {
     # what the paper trained with: one loss for two views; another, without the factor V, for more
     "paper": lambda V: (
         {"normalize": "centered", "invariance_weight": 1.4}
@@ -71,38 +82,8 @@ PRESETS: dict[str, Callable[[int], dict[str, Any]]] = {
 """The arguments of `frossl_loss` for V views, by origin."""
 
 
-class FroSSLLoss(nn.Module):
+class FroSSLLoss(Objective):
     """`frossl_loss` with its options stored."""
 
-    def __init__(
-        self,
-        *,
-        invariance_weight: float = 1.4,
-        variance_weight: float = 1.0,
-        normalize: Normalization = "centered",
-        log: bool = True,
-    ) -> None:
-        super().__init__()
-        if normalize not in get_args(Normalization):
-            raise unknown("normalization", normalize, get_args(Normalization))
-        self.options: dict[str, Any] = {
-            "invariance_weight": invariance_weight,
-            "variance_weight": variance_weight,
-            "normalize": normalize,
-            "log": log,
-        }
-
-    @classmethod
-    def preset(cls, name: str = "default", *, views: int = 2) -> FroSSLLoss:
-        """The loss as the paper, the authors' released code, or frossl uses it for this many views."""
-        if name not in PRESETS:
-            raise unknown("FroSSL preset", name, PRESETS)
-        if views < 2:
-            raise InputError(f"views = {views}; FroSSL compares views, so give at least 2")
-        return cls(**PRESETS[name](views))
-
-    def forward(self, z: Views) -> LossTerms:
-        return frossl_loss(z, **self.options)
-
-    def extra_repr(self) -> str:
-        return ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+    function = staticmethod(frossl_loss)
+    presets = PRESETS

@@ -1,9 +1,11 @@
-"""The named parts that objectives are composed of: D_inv + D_var over z of shape (V, N, D)."""
+"""The named parts that objectives are composed of: L = D_inv + D_var over z of shape (V, N, D).
+
+Normalizations of z, invariance terms between its views, variance terms of each view, and the spread of a
+spectrum. All are sums that are linear in V: pairs of views are taken through their mean.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Literal, get_args
 
 import torch
@@ -12,44 +14,77 @@ from torch import Tensor
 from frossl.errors import unknown
 
 Normalization = Literal["centered", "columns", "rows"]
-Views = Tensor | Sequence[Tensor]
 
 
-def full_precision(z: Tensor) -> AbstractContextManager[None]:
-    """No autocast inside: squared norms of N × D numbers do not fit half precision."""
-    return torch.autocast(z.device.type, enabled=False)
+# normalizations
 
 
-def as_views(z: Views) -> Tensor:
-    """One float32 or float64 tensor (V, N, D) from a tensor or a list of V tensors (N, D)."""
-    if not isinstance(z, Tensor):
-        shapes = [tuple(view.shape) for view in z]
-        if len(set(shapes)) > 1:
-            raise ValueError(f"views differ in shape: {shapes}; every view must be (N, D)")
-        z = torch.stack(list(z)) if shapes else torch.empty(0)
-    if z.ndim != 3 or z.shape[0] < 2 or z.shape[1] < 2:
-        raise ValueError(f"z has shape {tuple(z.shape)}; expected (V, N, D) with V ≥ 2 and N ≥ 2")
-    if not z.is_floating_point():
-        raise ValueError(f"z has dtype {z.dtype}; expected floating point")
-    return z if z.dtype == torch.float64 else z.float()
+def center(z: Tensor) -> Tensor:
+    """The mean over images subtracted."""
+    return z - z.mean(-2, keepdim=True)
+
+
+def inverse_length(squares: Tensor, floor: Tensor | float = 1e-24) -> Tensor:
+    """1/√squares; 0, with gradient 0, where `squares` is not above `floor`: what has no length has no direction."""
+    there = squares > floor
+    return there * torch.where(there, squares, 1.0).rsqrt()
+
+
+def unit(z: Tensor, dim: int = -1) -> Tensor:
+    """Unit length along `dim`; zero stays zero, with gradient zero."""
+    return z * inverse_length(z.square().sum(dim, keepdim=True))
+
+
+def rounding(squares: Tensor, z: Tensor) -> Tensor:
+    """The squared length below which a centered column is what subtracting its mean left of a constant one."""
+    return (squares * (4 * torch.finfo(z.dtype).eps) ** 2).clamp_min(1e-24)
 
 
 def normalize(z: Tensor, how: Normalization) -> Tensor:
     """`centered`: mean over images subtracted, then unit columns. `columns`, `rows`: unit length as it is.
 
-    A column whose spread is within rounding of zero, or a row of zeros, stays (almost) zero: never NaN.
+    A constant column and a row of zeros become zero and get no gradient: never NaN.
     """
+    check_normalization(how)
+    if how != "centered":
+        return unit(z, -1 if how == "rows" else -2)
+    floor = rounding(z.detach().square().sum(-2, keepdim=True), z)
+    z = center(z)
+    return z * inverse_length(z.square().sum(-2, keepdim=True), floor)
+
+
+def check_normalization(how: str) -> None:
     if how not in get_args(Normalization):
         raise unknown("normalization", how, get_args(Normalization))
-    axis = 2 if how == "rows" else 1
-    squares = z.square().sum(axis, keepdim=True)
-    floor = torch.full_like(squares, 1e-24)
-    if how == "centered":
-        # a column below this is constant: what subtracting its mean leaves is rounding error
-        floor = floor.maximum((4 * torch.finfo(z.dtype).eps) ** 2 * squares.detach())
-        z = z - z.mean(1, keepdim=True)
-        squares = z.square().sum(axis, keepdim=True)
-    return z / squares.maximum(floor).sqrt()
+
+
+def standardize(z: Tensor, *, eps: float) -> Tensor:
+    """BatchNorm without affine: biased variance, eps inside the root."""
+    z = center(z)
+    return z * (z.square().mean(-2, keepdim=True) + eps).rsqrt()
+
+
+def covariance(z: Tensor) -> Tensor:
+    """Unbiased, (V, D, D)."""
+    z = center(z)
+    return z.mT @ z / (z.shape[-2] - 1)
+
+
+def whiten(z: Tensor, *, eps: float) -> Tensor:
+    """Centered, then multiplied by L⁻ᵀ of (1 − eps)·cov + eps·I = LLᵀ: covariance I where eps = 0.
+
+    The diagonal is raised by rounding error, so that collapsed images can be factored too.
+    """
+    D = z.shape[-1]
+    identity = torch.eye(D, dtype=z.dtype, device=z.device)
+    matrix = (1 - eps) * covariance(z) + eps * identity
+    trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1).detach()
+    lift = (4 * torch.finfo(z.dtype).eps * trace).clamp_min(1e-24)[..., None, None]
+    factor, _ = torch.linalg.cholesky_ex(matrix + lift * identity)
+    return torch.linalg.solve_triangular(factor, center(z).mT, upper=False).mT
+
+
+# invariance
 
 
 def distance_to_mean(z: Tensor) -> Tensor:
@@ -57,14 +92,75 @@ def distance_to_mean(z: Tensor) -> Tensor:
     return (z - z.mean(0)).square().sum()
 
 
+def mse_between_pairs(z: Tensor) -> Tensor:
+    """mean_{v<r} of the mean squared difference of z_v and z_r, at a cost linear in V."""
+    V, N, D = z.shape
+    return distance_to_mean(z) * (2 / ((V - 1) * N * D))
+
+
+def mse_to_global_mean(z: Tensor, global_views: int | None = None) -> Tensor:
+    """Mean squared difference to the mean of the first `global_views` views (all, if None)."""
+    return (z - z[:global_views].mean(0)).square().mean()
+
+
+def cosine_between_pairs(z: Tensor, global_views: int | None = None) -> Tensor:
+    """Mean cosine of rows over the pairs of views v < r with v among the first `global_views`, linear in V."""
+    V, N, _ = z.shape
+    count = V if global_views is None else min(global_views, V)
+    u = unit(z)
+    leading, others = u[:count].sum(0), u[count:].sum(0)
+    within = (leading.square().sum() - u[:count].square().sum()) / 2
+    return (within + (leading * others).sum()) / (N * (count * (count - 1) / 2 + count * (V - count)))
+
+
+def cosine_to_others(p: Tensor, target: Tensor) -> Tensor:
+    """Mean cosine of rows over ordered pairs of views v ≠ r, prediction v with target r, linear in V."""
+    V, N, _ = p.shape
+    p, target = unit(p), unit(target)
+    every = (p.sum(0) * target.sum(0)).sum()
+    return (every - (p * target).sum()) / (N * V * (V - 1))
+
+
+def cross_entropy_to_others(log_p: Tensor, target: Tensor) -> Tensor:
+    """Mean over targets c and views v ≠ c of −Σ_k target_c log p_v, averaged over images, linear in V.
+
+    target: (V_t, N, K), the distributions of the first V_t views of log_p (V, N, K).
+    """
+    V, N, _ = log_p.shape
+    count = len(target)
+    every = (log_p.sum(0) * target.sum(0)).sum()
+    return ((log_p[:count] * target).sum() - every) / (N * count * (V - 1))
+
+
+# variance
+
+
+def hinge_on_deviation(z: Tensor, *, eps: float) -> Tensor:
+    """mean over columns of max(0, 1 − √(Var + eps)), one number a view; unbiased variance."""
+    deviation = (center(z).square().sum(-2) / (z.shape[-2] - 1) + eps).sqrt()
+    return (1 - deviation).relu().mean(-1)
+
+
+def off_diagonal(matrix: Tensor) -> Tensor:
+    """Σ_{i≠j} of the squared entries, one number a matrix."""
+    return matrix.square().sum((-2, -1)) - matrix.diagonal(dim1=-2, dim2=-1).square().sum(-1)
+
+
+def gram(z: Tensor) -> Tensor:
+    """zᵀz or zzᵀ, whichever is smaller: both have the same nonzero eigenvalues."""
+    return z.mT @ z if z.shape[-2] > z.shape[-1] else z @ z.mT
+
+
 def concentration(z: Tensor) -> Tensor:
     """‖C_v‖²_F of the unit-trace covariance C_v, one number a view: 1 / effective rank, in [1/min(N, D), 1].
 
-    The Gram matrix has the same Frobenius norm as the covariance: the smaller of the two is formed.
     Views without any spread count as rank 1.
     """
-    _, N, D = z.shape
-    gram = z.mT @ z if N > D else z @ z.mT
-    trace = z.square().sum((1, 2))
+    trace = z.square().sum((-2, -1))
     tiny: float = torch.finfo(z.dtype).tiny ** 0.5
-    return (gram.square().sum((1, 2)) + tiny) / (trace.square() + tiny)
+    return (gram(z).square().sum((-2, -1)) + tiny) / (trace.square() + tiny)
+
+
+def effective_rank(z: Tensor) -> Tensor:
+    """tr(C)² / ‖C‖²_F of zᵀz, the participation ratio of its eigenvalues; the mean over views."""
+    return concentration(z.detach()).reciprocal().mean()

@@ -1,0 +1,191 @@
+"""What every objective keeps to: projections in, `LossTerms` out; a pure function and a thin Module.
+
+    @objective
+    def name_loss(z, *, options, extra tensors, running state) -> LossTerms
+
+`OBJECTIVES` lists the Modules. A Module stores the options and owns the running state; the mathematics is
+in the function.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from frossl.errors import InputError, unknown
+from frossl.types import LossTerms
+
+Views = Tensor | Sequence[Tensor]
+"""(V, N, D), or V tensors (N, D)."""
+
+INPUTS = ("target", "queue", "rng")
+"""Keywords of objectives that arrive with every call, not with the options."""
+
+P = ParamSpec("P")
+Self = TypeVar("Self", bound="Objective")
+
+
+def full_precision(z: Tensor) -> AbstractContextManager[None]:
+    """No autocast inside: squared norms of N × D numbers do not fit half precision."""
+    kind = z.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+
+
+def wide(z: Tensor) -> Tensor:
+    """float64 as it is, everything narrower as float32."""
+    return z if z.dtype == torch.float64 else z.float()
+
+
+def list_views(z: Views, name: str = "z") -> list[Tensor]:
+    """V float32 or float64 tensors (N, D), or a ValueError that names what is wrong."""
+    views = list(z) if not isinstance(z, Tensor) or z.ndim > 0 else []
+    shapes = [tuple(view.shape) for view in views]
+    if len(set(shapes)) > 1:
+        raise ValueError(f"views of {name} differ in shape: {shapes}; every view must be (N, D)")
+    shape = (len(views), *shapes[0]) if shapes else (0,)
+    if len(shape) != 3 or shape[0] < 2 or shape[1] < 2 or shape[2] < 1:
+        raise ValueError(f"{name} has shape {shape}; expected (V, N, D) with V ≥ 2 and N ≥ 2")
+    for view in views:
+        if not view.is_floating_point():
+            raise ValueError(f"{name} has dtype {view.dtype}; expected floating point")
+    return [wide(view) for view in views]
+
+
+def as_views(z: Views, name: str = "z") -> Tensor:
+    """One float32 or float64 tensor (V, N, D)."""
+    views = list_views(z, name)
+    return wide(z) if isinstance(z, Tensor) else torch.stack(views)
+
+
+def as_target(target: Views | None, z: Tensor) -> Tensor:
+    """The target's views without gradient, in the precision of z; z itself where there is no target."""
+    if target is None:
+        return z.detach()
+    views = target if isinstance(target, Tensor) else torch.stack(list(target))
+    if views.ndim != 3 or views.shape[1:] != z.shape[1:] or not 1 <= len(views) <= len(z):
+        raise ValueError(f"target has shape {tuple(views.shape)}; z has {tuple(z.shape)}")
+    return views.detach().to(z)
+
+
+def refuse_nan(views: Sequence[Tensor], terms: LossTerms | None = None) -> None:
+    """A ValueError where a loss is not finite because its projections are not.
+
+    Looked at where it costs nothing: on the CPU, in eager mode. On a device it would wait for the result.
+    """
+    if torch.compiler.is_compiling() or views[0].device.type != "cpu":
+        return
+    if terms is not None and terms.total.isfinite():
+        return
+    for v, view in enumerate(views):
+        bad = (~view.isfinite()).nonzero().tolist()
+        if bad:
+            n, d = bad[0]
+            raise ValueError(f"z is {view[n, d].item()} at view {v}, image {n}, column {d}; expected finite")
+
+
+def objective(
+    function: Callable[Concatenate[Tensor, P], LossTerms],
+) -> Callable[Concatenate[Views, P], LossTerms]:
+    """Give a loss of one tensor (V, N, D) the contract: lists too, full precision, refusal of bad input."""
+
+    @functools.wraps(function)
+    def loss(z: Views, *args: P.args, **kwargs: P.kwargs) -> LossTerms:
+        views = as_views(z)
+        with full_precision(views):
+            try:
+                terms = function(views, *args, **kwargs)
+            except torch.linalg.LinAlgError:  # what an eigensolver says of NaN
+                refuse_nan(views)
+                raise
+        refuse_nan(views, terms)
+        return terms
+
+    return loss
+
+
+Preset = Callable[[int], dict[str, Any]]
+"""The options of a loss for V views."""
+
+
+class Objective(nn.Module):
+    """A loss function with its options stored and its running state in persistent buffers.
+
+    State is kept in training mode only. Its shape is that of the first batch (or of the state dict that is
+    loaded), so no dimension has to be named.
+    """
+
+    function: ClassVar[Callable[..., LossTerms]]
+    presets: ClassVar[Mapping[str, Preset]]
+    state: ClassVar[tuple[str, ...]] = ()
+    """Keywords of the function that are running state."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                parameter
+                for source in (cls.__init__, cls.function)
+                for parameter in inspect.signature(source).parameters.values()
+                if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in (*INPUTS, *cls.state)
+            ]
+        )
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        known = inspect.signature(type(self)).parameters
+        for name in options:
+            if name not in known:
+                raise unknown(f"option of {type(self).__name__}", name, known)
+        self.options = {
+            name: options.get(name, parameter.default)
+            for name, parameter in inspect.signature(type(self).function).parameters.items()
+            if name in known
+        }
+        for name in self.state:
+            self.register_buffer(name, None)
+
+    @classmethod
+    def preset(cls: type[Self], name: str = "default", *, views: int = 2) -> Self:
+        """The loss by its origin, for this many views."""
+        if name not in cls.presets:
+            raise unknown(f"{cls.__name__} preset", name, cls.presets)
+        if views < 2:
+            raise InputError(f"views = {views}; views are compared, so give at least 2")
+        return cls(**cls.presets[name](views))
+
+    def forward(self, z: Views, **inputs: Any) -> LossTerms:
+        """The loss of z; `inputs` are the keywords among `INPUTS` that the function takes."""
+        terms = self.terms(z, **inputs)
+        if self.training:
+            self.keep(terms.state)
+        return terms
+
+    def terms(self, z: Views, **inputs: Any) -> LossTerms:
+        """The same without any change of state: for a loop that keeps it after a good update."""
+        return type(self).function(z, **self.options, **self.running(z[0].shape[-1]), **inputs)
+
+    def running(self, D: int) -> dict[str, Tensor | None]:
+        """The state that the function reads, for projections of D columns."""
+        return {name: getattr(self, name) for name in self.state}
+
+    @torch.no_grad()
+    def keep(self, state: Mapping[str, Tensor]) -> None:
+        """Make the state that a step returned the running state."""
+        for name, tensor in state.items():
+            setattr(self, name, tensor)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        for name in self.state:
+            stored = state_dict.get(prefix + name)
+            if stored is not None and getattr(self, name) is None:
+                setattr(self, name, torch.empty_like(stored))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self.options.items())

@@ -1,0 +1,57 @@
+"""The criteria by which the FroSSL paper compares objectives, as facts about ours. Tests measure each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Criteria:
+    rotation: Literal["yes", "no", "in expectation"]
+    """L(zR) = L(z) for every orthogonal R."""
+    eigenvalues: bool
+    """The variance term depends on the spectrum of each view only, so it is the same for the Gram matrix and
+    for the covariance: sample- and dimension-contrastive at once."""
+    factorization: Literal["none", "eigenvalues", "singular values", "Cholesky"]
+    exponents: tuple[int, int, int]
+    """Of the leading cost in V, N and D, for N ≫ D and many views."""
+    remark: str = ""
+
+
+CRITERIA: dict[str, Criteria] = {
+    "frossl": Criteria(
+        "no",
+        True,
+        "none",
+        (1, 1, 2),
+        "rotation invariant with unit rows; not with unit columns, against the paper's table",
+    ),
+    "vicreg": Criteria("no", False, "none", (1, 1, 2), "the hinge acts on single columns"),
+    "barlow": Criteria("no", False, "none", (2, 1, 2), "compares columns across views"),
+    "wmse": Criteria(
+        "no",
+        False,
+        "Cholesky",
+        (1, 1, 2),
+        "symmetric whitening would be rotation invariant; Cholesky's is not, against the paper's table",
+    ),
+    "corinfomax": Criteria("yes", True, "Cholesky", (1, 1, 2), "D³ besides; state of D² a view"),
+    "ivne": Criteria("yes", True, "eigenvalues", (1, 1, 2), "min(N, D)³ besides"),
+    "mmcr": Criteria("yes", True, "singular values", (0, 1, 2), "V·N·D for the mean; singular values once"),
+    "simclr": Criteria("yes", False, "none", (2, 2, 1)),
+    "moco": Criteria("yes", False, "none", (1, 1, 1), "times the length of the queue"),
+    "swav": Criteria("no", False, "none", (1, 1, 1), "D is the number of prototypes"),
+    "simsiam": Criteria("yes", False, "none", (1, 1, 1), "no variance term: the predictor prevents collapse"),
+    "byol": Criteria(
+        "yes", False, "none", (1, 1, 1), "no variance term: predictor and teacher prevent collapse"
+    ),
+    "dino": Criteria("no", False, "none", (1, 1, 1), "D is the number of outputs"),
+    "tico": Criteria("yes", True, "none", (1, 1, 2), "state of D²"),
+    "empssl": Criteria("yes", True, "Cholesky", (1, 1, 2), "min(N, D)³ besides"),
+    "matrixssl": Criteria("yes", False, "none", (2, 1, 2), "D³ a pair of views besides"),
+    "spectral": Criteria("yes", False, "none", (2, 2, 1)),
+    "iso": Criteria("yes", False, "eigenvalues", (1, 1, 2), "D³ a view besides; state of D²"),
+    "lejepa": Criteria("in expectation", False, "none", (1, 1, 1), "times the number of slices"),
+    "visreg": Criteria("no", False, "none", (1, 1, 1), "times the number of slices"),
+}

@@ -1,0 +1,49 @@
+"""EMP-SSL's total coding rate (Tong et al., 2023, arXiv 2304.03977)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.spectra import log_det
+from frossl.objectives.terms import gram, unit
+from frossl.types import LossTerms
+
+
+@objective
+def empssl_loss(
+    z: Tensor, *, invariance_weight: float = 200.0, variance_weight: float = 1.0, eps: float = 0.2
+) -> LossTerms:
+    """Cosine of each patch to the mean of the patches, and the coding rate of each, u being unit rows:
+
+        L = −a · mean_v mean_n cos(u_v, ū)  −  b · mean_v ½ log det(I + D/(N ε) · u_vᵀu_v)
+
+    a is `invariance_weight`, b `variance_weight`. V is the number of patches (100 in the paper).
+
+    Departures: none. The determinant is taken of the smaller of u_vᵀu_v and u_vu_vᵀ. Lightly's loss has the
+    opposite sign of the second term: its minimum is collapse.
+
+    Cost: time V·(N·D·min(N, D) + min(N, D)³), memory V·min(N, D)².
+    """
+    V, N, D = z.shape
+    u = unit(z)
+    inner = gram(u)
+    identity = torch.eye(inner.shape[-1], dtype=z.dtype, device=z.device)
+    rate = log_det(identity + D / (N * eps) * inner) / 2
+    norms = inner.detach().square().sum((-2, -1))
+    return LossTerms.of(
+        invariance=-invariance_weight * (u * unit(u.mean(0))).sum() / (V * N),
+        variance=-variance_weight * rate.mean(),
+        extras={"effective_rank": (u.square().sum((-2, -1)).square() / norms.clamp_min(1e-30)).mean()},
+    )
+
+
+PRESETS: dict[str, Preset] = {"default": lambda V: {}, "released": lambda V: {}}
+
+
+class EMPSSLLoss(Objective):
+    """`empssl_loss` with its options stored."""
+
+    function = staticmethod(empssl_loss)
+    presets = PRESETS

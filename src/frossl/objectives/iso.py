@@ -1,0 +1,102 @@
+"""IsoLoss (Halvagal, Laborieux, Zenke, NeurIPS 2023, arXiv 2212.04858)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from frossl.objectives.contract import Objective, Preset, Views, as_target, objective
+from frossl.objectives.terms import inverse_length
+from frossl.types import LossTerms
+
+
+@objective
+def iso_loss(
+    z: Tensor,
+    *,
+    target: Views | None = None,
+    covariance: Tensor | None = None,
+    momentum: float = 0.998,
+    alpha: float = 0.5,
+    eps: float = 0.0,
+    euclidean: bool = False,
+    sequential: bool = True,
+) -> LossTerms:
+    """A teacher's projections predicted through an analytic predictor W, so that all eigenmodes learn alike:
+
+        L = −4 · mean_{v≠r} mean_n [ z_v·t_r / (|p_v||t_r|) − ½ (p_v·t_r) / (|p_v|³|t_r|) · z_vᵀW_v z_v ]
+        p_v = z_v W_v,   W = E diag((max(e, 0)/e_max + ε)^α) Eᵀ,   C = E diag(e) Eᵀ
+
+    where only the z_v written out carry gradient; that gradient is the one of 2 − 2 cos(z + sg(zW − z), t).
+    `euclidean=True`: L = 2 · mean_{v≠r} mean_n ‖z_v − sg(t_r + z_v − p_v)‖².
+    target: (V, N, D) of the teacher, without gradient (z itself, if None). State: `covariance`
+    C ← τ C + (1 − τ) z_vᵀz_v / N, at first 0; τ is `momentum` (0.5 without a teacher). `sequential`: as in
+    the original, view after view, each with the C it has just moved, so the order of views matters a
+    little; False moves C once, by the mean over views. DirectCopy: alpha 1, eps 0.25.
+
+    Departures: the symmetric eigensolver, where the original takes the general one.
+
+    Cost: time V·(N·D² + D³) + V²·N·D (one D³ if not sequential), memory D².
+    """
+    V, N, D = z.shape
+    teacher = as_target(target, z)
+    if len(teacher) != V:
+        raise ValueError(f"target has {len(teacher)} views; z has {V}")
+    with torch.no_grad():
+        past = z.new_zeros(D, D) if covariance is None else covariance.to(z)
+        moments = z.mT @ z / N
+        if sequential:
+            steps = []
+            for moment in moments:
+                past = momentum * past + (1 - momentum) * moment
+                steps.append(past)
+            predictor = _predictor(torch.stack(steps), alpha, eps)
+        else:
+            past = momentum * past + (1 - momentum) * moments.mean(0)
+            predictor = _predictor(past, alpha, eps).expand(V, D, D)
+        p = z @ predictor
+    form = _euclidean if euclidean else _cosine
+    return LossTerms.of(invariance=form(z, p, predictor, teacher), state={"covariance": past})
+
+
+def _predictor(matrix: Tensor, alpha: float, eps: float) -> Tensor:
+    values, vectors = torch.linalg.eigh(matrix)
+    largest = values.amax(-1, keepdim=True).clamp_min(torch.finfo(matrix.dtype).tiny)
+    powers = (values.clamp_min(0) / largest + eps) ** alpha
+    return (vectors * powers[..., None, :]) @ vectors.mT
+
+
+def _cosine(z: Tensor, p: Tensor, predictor: Tensor, target: Tensor) -> Tensor:
+    V, N, _ = z.shape
+    inverse = inverse_length(p.square().sum(-1, keepdim=True))
+    p = p * inverse
+    target = target * inverse_length(target.square().sum(-1, keepdim=True))
+    others = target.sum(0) - target  # Σ_{r≠v} t_r, as both terms are linear in the target
+    first = (z * inverse * others).sum(-1)
+    energy = (z * (z @ predictor)).sum(-1) * inverse.squeeze(-1).square()
+    second = (p * others).sum(-1) * energy / 2
+    return -4 * (first - second).sum() / (N * V * (V - 1))
+
+
+def _euclidean(z: Tensor, p: Tensor, predictor: Tensor, target: Tensor) -> Tensor:
+    V, N, _ = z.shape
+    total = z.new_zeros(())
+    for shift in range(1, V):
+        goal = target.roll(shift, 0) + z.detach() - p
+        total = total + (z - goal).square().sum()
+    return 2 * total / (N * V * (V - 1))
+
+
+PRESETS: dict[str, Preset] = {
+    "default": lambda V: {},
+    "released": lambda V: {},
+    "direct-copy": lambda V: {"alpha": 1.0, "eps": 0.25},
+}
+
+
+class IsoLoss(Objective):
+    """`iso_loss` with its options stored, and the running covariance."""
+
+    function = staticmethod(iso_loss)
+    presets = PRESETS
+    state = ("covariance",)

@@ -1,0 +1,53 @@
+"""I-VNE+ (Kim et al., CVPR 2023, arXiv 2304.01434)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.spectra import renyi_variance
+from frossl.objectives.terms import cosine_between_pairs, normalize
+from frossl.types import LossTerms
+
+
+@objective
+def ivne_loss(
+    z: Tensor,
+    *,
+    invariance_weight: float = 4.16,
+    variance_weight: float = 1.0,
+    global_views: int | None = None,
+) -> LossTerms:
+    """Cosine of views, and the von Neumann entropy of each, with u the unit rows, not centered:
+
+        L = −a · mean_{v<r} mean_n cos(u_v, u_r) − b · mean_v H(u_vᵀu_v / N),   H(C) = −tr C ln C
+
+    a is `invariance_weight` (4.16 is the logarithm of the original's batch of 64), b `variance_weight`.
+    `global_views=2` takes only the pairs with one of the first two views, as the original does for its 2 + 4
+    crops; the two agree for V ≤ 3. The Rényi family holds this variance term at α = 1: `renyi_variance`.
+
+    Departures: none at V = 2. The FroSSL paper prints the entropy with the wrong sign.
+
+    Cost: time V·(N·D·min(N, D) + min(N, D)³), memory V·min(N, D)².
+    """
+    entropy = -renyi_variance(normalize(z, "rows"), alpha=1)
+    return LossTerms.of(
+        invariance=-invariance_weight * cosine_between_pairs(z, global_views),
+        variance=-variance_weight * entropy.mean(),
+        extras={"effective_rank": entropy.exp().mean()},
+    )
+
+
+PRESETS: dict[str, Preset] = {
+    "default": lambda V: {},
+    "released": lambda V: {"global_views": 2},
+    # the FroSSL paper says that both terms weigh the same; its files have 4.16 and 1
+    "paper": lambda V: {"invariance_weight": 1.0},
+}
+
+
+class IVNELoss(Objective):
+    """`ivne_loss` with its options stored."""
+
+    function = staticmethod(ivne_loss)
+    presets = PRESETS

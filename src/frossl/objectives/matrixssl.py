@@ -1,0 +1,74 @@
+"""Matrix-SSL (Zhang et al., ICML 2024, arXiv 2305.17326)."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import torch
+from torch import Tensor
+
+from frossl.objectives.contract import Objective, Preset, Views, as_target, objective
+from frossl.objectives.terms import center, unit
+from frossl.types import LossTerms
+
+
+@objective
+def matrixssl_loss(
+    z: Tensor,
+    *,
+    target: Views | None = None,
+    invariance_weight: float = 1.0,
+    variance_weight: float = 0.5,
+    eps: float = 0.5,
+    order: int = 4,
+) -> LossTerms:
+    """Matrix cross-entropies of covariances, with X(a, b) = c(rows a)ᵀ c(rows b) / N, centered unit rows:
+
+        L = −mean_{v≠r} { b · tr log₄(X(t_r, z_v) + μI) + a · tr[(X(t_r, t_r) + μI) log₄(X(z_v, z_v) + μI)] }
+
+    log₄(Q) = Σ_{k≤4} (−1)^{k+1} (Q − I)^k / k, a series and not the logarithm (`order` terms). a is
+    `invariance_weight` (γ), b `variance_weight` (λ), μ `eps`. target: (V, N, D) of the teacher, without
+    gradient (z itself, if None).
+
+    Departures: none at V = 2, where the mean over both directions is the original's half sum.
+
+    Cost: time V²·(N·D² + D³), memory D² a pair.
+    """
+    V, N, D = z.shape
+    teacher = center(unit(as_target(target, z)))
+    if len(teacher) != V:
+        raise ValueError(f"target has {len(teacher)} views; z has {V}")
+    student = center(unit(z))
+    lift = eps * torch.eye(D, dtype=z.dtype, device=z.device)
+    own = teacher.mT @ teacher / N + lift  # (V, D, D)
+    others = (own.sum(0) - own) / (V * (V - 1))  # the sum over r ≠ v, as the trace is linear in it
+    alignment = (others * _log_series(student.mT @ student / N + lift, order)).sum()
+    uniformity = z.new_zeros(())
+    students = student.unbind()  # indexing would cost the gradient of all views for each pair
+    for v, r in permutations(range(V), 2):
+        series = _log_series(teacher[r].mT @ students[v] / N + lift, order)
+        uniformity = uniformity + torch.diagonal(series).sum()
+    return LossTerms.of(
+        invariance=-invariance_weight * alignment,
+        variance=-variance_weight * uniformity / (V * (V - 1)),
+    )
+
+
+def _log_series(matrix: Tensor, order: int) -> Tensor:
+    """Σ_{k=1..order} (−1)^{k+1} (Q − I)^k / k, by Horner's rule: order − 1 products."""
+    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    x = matrix - identity
+    total = identity * ((-1) ** (order + 1) / order)
+    for k in range(order - 1, 0, -1):
+        total = identity * ((-1) ** (k + 1) / k) + x @ total
+    return x @ total
+
+
+PRESETS: dict[str, Preset] = {"default": lambda V: {}, "released": lambda V: {}}
+
+
+class MatrixSSLLoss(Objective):
+    """`matrixssl_loss` with its options stored."""
+
+    function = staticmethod(matrixssl_loss)
+    presets = PRESETS

@@ -1,0 +1,96 @@
+"""MoCo's InfoNCE against a queue (He et al., CVPR 2020, arXiv 1911.05722; v2: arXiv 2003.04297)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from frossl.objectives.contract import Objective, Preset, Views, as_target, objective
+from frossl.objectives.terms import unit
+from frossl.types import LossTerms
+
+
+@objective
+def moco_loss(
+    z: Tensor,
+    *,
+    queue: Tensor,
+    target: Views | None = None,
+    temperature: float = 0.2,
+    symmetric: bool = False,
+) -> LossTerms:
+    """Each query against its key and a queue of older keys, q and k being unit rows:
+
+        L = mean_{v<r} mean_n −log( e^{q_v·k_r/τ} / (e^{q_v·k_r/τ} + Σ_j e^{q_v·Q_j/τ}) )
+
+    target: keys (V, N, D) of the momentum encoder, without gradient (z itself, if None). queue: unit rows
+    (Q, D). `symmetric=True` averages over all ordered pairs v ≠ r, as MoCo v2+ and v3 do. τ is 0.07 in v1.
+
+    Departures: none at V = 2; the queue is read before the new keys enter it. State: `keys`, the rows to
+    enqueue (`MoCoLoss` does).
+
+    Cost: time V·N·Q·D + V²·N·D, memory V·N·Q.
+    """
+    V, N, D = z.shape
+    if queue.ndim != 2 or queue.shape[1] != D:
+        raise ValueError(f"queue has shape {tuple(queue.shape)}; expected (Q, {D}) as z has {tuple(z.shape)}")
+    keys = unit(as_target(target, z))
+    if len(keys) != V:
+        raise ValueError(f"target has {len(keys)} views; z has {V}")
+    queries = unit(z)
+    positive = torch.einsum("vnd,rnd->vrn", queries, keys) / temperature
+    negative = (queries @ queue.detach().to(z).mT / temperature).logsumexp(-1)  # (V, N)
+    pairs = z.new_ones(V, V).triu(1)
+    weight = (pairs + pairs.T if symmetric else pairs) / (V * (V - 1) / (1 if symmetric else 2))
+    spread = torch.logaddexp(positive, negative[:, None])
+    return LossTerms.of(
+        invariance=-(weight * positive.mean(-1)).sum(),
+        variance=(weight * spread.mean(-1)).sum(),
+        state={"keys": keys[0 if symmetric else 1 :].reshape(-1, D)},
+    )
+
+
+PRESETS: dict[str, Preset] = {
+    "default": lambda V: {},
+    "v1": lambda V: {"temperature": 0.07},
+    "v2": lambda V: {},
+    "v2+": lambda V: {"symmetric": True},
+}
+
+
+class MoCoLoss(Objective):
+    """`moco_loss` with its options stored, and the queue: first in, first out.
+
+    queue_size: how many keys it holds. It starts as random unit rows, the same everywhere.
+    """
+
+    function = staticmethod(moco_loss)
+    presets = PRESETS
+    state = ("queue", "oldest")
+    queue: Tensor | None
+    oldest: Tensor | None
+
+    def __init__(self, *, queue_size: int = 65536, **options: Any) -> None:
+        super().__init__(**options)
+        if queue_size < 1:
+            raise ValueError(f"queue_size is {queue_size}; expected at least 1")
+        self.queue_size = queue_size
+
+    def running(self, D: int) -> dict[str, Tensor | None]:
+        return {"queue": self._first_queue(D) if self.queue is None else self.queue}
+
+    @torch.no_grad()
+    def keep(self, state: Mapping[str, Tensor]) -> None:
+        keys = state["keys"][-self.queue_size :]
+        if self.queue is None or self.oldest is None:
+            self.queue = self._first_queue(keys.shape[1]).to(keys)
+            self.oldest = torch.zeros((), dtype=torch.int64, device=keys.device)
+        places = (self.oldest + torch.arange(len(keys), device=keys.device)) % self.queue_size
+        self.queue.index_copy_(0, places, keys.to(self.queue))
+        self.oldest = (self.oldest + len(keys)) % self.queue_size
+
+    def _first_queue(self, D: int) -> Tensor:
+        return unit(torch.randn(self.queue_size, D, generator=torch.Generator().manual_seed(0)))

@@ -1,0 +1,69 @@
+"""SimCLR's NT-Xent (Chen et al., ICML 2020, arXiv 2002.05709)."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from frossl.errors import unknown
+from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.terms import cosine_between_pairs, unit
+from frossl.types import LossTerms
+
+Positives = Literal["each", "summed"]
+
+
+@objective
+def simclr_loss(
+    z: Tensor,
+    *,
+    temperature: float = 0.1,
+    invariance_weight: float = 1.0,
+    variance_weight: float = 1.0,
+    positives: Positives = "each",
+) -> LossTerms:
+    """Each view of an image against all other rows, with s_ij = cos(z_i, z_j) / τ over the V·N rows:
+
+        L = −a · mean_{(i, p)} s_ip  +  b · mean_i log Σ_{j≠i} exp(s_ij)
+
+    over ordered positive pairs (i, p): two views of one image. a is `invariance_weight`, b `variance_weight`;
+    with a = b it is −log softmax. Other positives stay in the denominator. `positives="summed"` takes
+    log Σ_p exp(s_ip) instead of its mean over p, as solo-learn does; the two agree for V = 2.
+
+    Departures: the mean over all 2N rows, as in the paper. Google's code adds the means of the two
+    directions, twice as much: preset `released`.
+
+    Cost: time V²·N²·D, memory V²·N².
+    """
+    if positives not in get_args(Positives):
+        raise unknown("kind of positives", positives, get_args(Positives))
+    V, N, D = z.shape
+    rows = unit(z).reshape(V * N, D)
+    itself = torch.eye(V * N, dtype=torch.bool, device=z.device)
+    scores = (rows @ rows.mT / temperature).masked_fill(itself, -torch.inf)
+    if positives == "each":
+        attraction = cosine_between_pairs(z) / temperature
+    else:
+        image = torch.arange(N, device=z.device).repeat(V)
+        same = (image[:, None] == image) & ~itself
+        attraction = scores.masked_fill(~same, -torch.inf).logsumexp(1).mean()
+    return LossTerms.of(
+        invariance=-invariance_weight * attraction, variance=variance_weight * scores.logsumexp(1).mean()
+    )
+
+
+PRESETS: dict[str, Preset] = {
+    "default": lambda V: {},
+    "paper": lambda V: {},
+    "released": lambda V: {"invariance_weight": 2.0, "variance_weight": 2.0},
+    "solo-learn": lambda V: {"temperature": 0.2, "positives": "summed"},
+}
+
+
+class SimCLRLoss(Objective):
+    """`simclr_loss` with its options stored."""
+
+    function = staticmethod(simclr_loss)
+    presets = PRESETS

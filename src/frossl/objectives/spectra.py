@@ -1,0 +1,138 @@
+"""Functions of eigenvalues: matrix entropies, relative entropies, the nuclear norm.
+
+Gradients go through eigenvalues, or through matrix functions by divided differences: they are right where
+eigenvalues repeat, which the gradients of eigenvectors are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from frossl.objectives.terms import concentration, gram
+
+
+def eigenvalue_shares(z: Tensor) -> Tensor:
+    """Eigenvalues of the unit-trace covariance zᵀz / tr zᵀz, (V, min(N, D)); zero where there is no spread."""
+    matrix = gram(z)
+    trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None]
+    return torch.linalg.eigvalsh(matrix).clamp_min(0) / trace.clamp_min(torch.finfo(z.dtype).tiny)
+
+
+def von_neumann_entropy(shares: Tensor) -> Tensor:
+    """−Σ λ log λ over the last dimension; 0 log 0 = 0, with gradient 0."""
+    there = shares > torch.finfo(shares.dtype).eps
+    return -(shares * torch.where(there, shares, 1.0).log()).sum(-1)
+
+
+def renyi_variance(z: Tensor, alpha: float = 2.0) -> Tensor:
+    """−S_α(C_v) of the unit-trace covariance C_v of each view:  log(tr C^α)/(α − 1), one number a view.
+
+    α = 1 is −the von Neumann entropy (I-VNE), by eigenvalues; α = 2 is log‖C‖²_F (FroSSL), by one product;
+    integers above, by products alone: tr C³ = ⟨C², C⟩, tr C⁴ = ‖C²‖²_F, …; any other α > 0 by eigenvalues.
+    exp(S_α) is the effective rank of order α.
+
+    Cost: N·D·min(N, D) for the Gram matrix, and min(N, D)³ for eigenvalues or a further product.
+    """
+    if alpha <= 0:
+        raise ValueError(f"alpha is {alpha}; expected a number above 0")
+    if alpha == 2:
+        return concentration(z).log()
+    tiny: float = torch.finfo(z.dtype).tiny ** 0.5
+    if alpha > 2 and alpha == int(alpha):
+        matrix = gram(z)
+        trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+        matrix = matrix / trace.clamp_min(tiny)[..., None, None]
+        half = torch.linalg.matrix_power(matrix, int(alpha) // 2)
+        other = half @ matrix if int(alpha) % 2 else half
+        power = (half * other).sum((-2, -1))
+        # views without any spread count as rank 1, as they do for α = 2
+        return torch.where(trace > tiny, power, 1.0).log() / (alpha - 1)
+    shares = eigenvalue_shares(z)
+    if alpha == 1:
+        return -von_neumann_entropy(shares)
+    there = shares > torch.finfo(z.dtype).eps
+    power = (torch.where(there, shares, 1.0) ** alpha * there).sum(-1)
+    return torch.where(there.any(-1), power, 1.0).log() / (alpha - 1)
+
+
+def nuclear_norm(z: Tensor) -> Tensor:
+    """Sum of the singular values of each matrix in the batch.
+
+    Gradient: the polar factor UVᵀ of the directions that have length; the others get none, so that repeated
+    and zero singular values do no harm. The factors are the reduced ones: min(N, D) of each.
+    """
+    with torch.no_grad():
+        left, values, right = torch.linalg.svd(z, full_matrices=False)
+        floor = values.amax(-1, keepdim=True) * (max(z.shape[-2:]) * torch.finfo(z.dtype).eps)
+        polar = (left * (values > floor.clamp_min(1e-12))[..., None, :]) @ right
+    return (polar * z).sum((-2, -1))
+
+
+def log_det(matrix: Tensor) -> Tensor:
+    """log det of symmetric positive definite matrices, by Cholesky; no host synchronization."""
+    factor, _ = torch.linalg.cholesky_ex(matrix)
+    return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+# relative entropies of A to B, both symmetric and positive definite
+
+
+class _MatrixFunction(torch.autograd.Function):
+    """f(A) for symmetric A through its eigenvalues. Backward: f's divided differences, f′ on the diagonal."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, f: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor]) -> Tensor:
+        values, vectors = torch.linalg.eigh(matrix)
+        rows, columns = values[..., :, None], values[..., None, :]
+        gap = rows - columns
+        close = gap.abs() <= torch.finfo(matrix.dtype).eps ** 0.5 * (rows.abs() + columns.abs())
+        quotient = (f(rows) - f(columns)) / torch.where(close, 1.0, gap)
+        ctx.save_for_backward(vectors, torch.where(close, slope((rows + columns) / 2), quotient))
+        return (vectors * f(values)[..., None, :]) @ vectors.mT
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        vectors, differences = ctx.saved_tensors
+        inner = vectors.mT @ ((gradient + gradient.mT) / 2) @ vectors
+        return vectors @ (differences * inner) @ vectors.mT, None, None
+
+
+def matrix_log(matrix: Tensor) -> Tensor:
+    """Logarithm of symmetric positive definite matrices."""
+    result: Tensor = _MatrixFunction.apply(matrix, torch.log, torch.reciprocal)
+    return result
+
+
+def matrix_power(matrix: Tensor, exponent: float) -> Tensor:
+    """Any real power of symmetric positive definite matrices."""
+    result: Tensor = _MatrixFunction.apply(
+        matrix, lambda x: x**exponent, lambda x: exponent * x ** (exponent - 1)
+    )
+    return result
+
+
+def log_det_divergence(a: Tensor, b: Tensor) -> Tensor:
+    """tr(AB⁻¹) − D − log det(AB⁻¹). At B = I and unit diagonal: −log det A, CorInfoMax's variance term."""
+    ratio = torch.linalg.solve(b, a)  # B⁻¹A has the trace and determinant of AB⁻¹
+    return ratio.diagonal(dim1=-2, dim2=-1).sum(-1) - a.shape[-1] - (log_det(a) - log_det(b))
+
+
+def von_neumann_divergence(a: Tensor, b: Tensor) -> Tensor:
+    """tr A(ln A − ln B). At B = I: minus the von Neumann entropy, I-VNE's variance term."""
+    return (a * (matrix_log(a) - matrix_log(b))).sum((-2, -1))
+
+
+def petz_renyi_divergence(a: Tensor, b: Tensor, alpha: float = 2.0) -> Tensor:
+    """log tr(A^α B^{1−α}) / (α − 1). At B = I: minus the Rényi entropy; with α = 2, FroSSL's variance term.
+
+    α → 1 is the von Neumann divergence (for unit traces).
+    """
+    if alpha <= 0:
+        raise ValueError(f"alpha is {alpha}; expected a number above 0")
+    if alpha == 1:
+        return von_neumann_divergence(a, b)
+    return (matrix_power(a, alpha) * matrix_power(b, 1 - alpha)).sum((-2, -1)).log() / (alpha - 1)

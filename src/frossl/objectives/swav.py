@@ -1,0 +1,64 @@
+"""SwAV (Caron et al., NeurIPS 2020, arXiv 2006.09882)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.terms import cross_entropy_to_others
+from frossl.types import LossTerms
+
+
+@objective
+def swav_loss(
+    z: Tensor,
+    *,
+    queue: Tensor | None = None,
+    global_views: int = 2,
+    temperature: float = 0.1,
+    eps: float = 0.05,
+    iterations: int = 3,
+) -> LossTerms:
+    """Every view predicts the codes of the global views, z being scores: cosines with K prototypes.
+
+        L = mean_{c ≤ global_views} mean_{v≠c} mean_n −Σ_k Q_c,nk log softmax(z_v / τ)_nk
+
+    Q_c are Sinkhorn's codes of view c, without gradient: see `sinkhorn`. queue: scores (global_views, Q, K)
+    of earlier images, which share in the assignment only.
+
+    Departures: Sinkhorn's divisions are differences of logarithms, so large scores do not overflow.
+
+    Cost: time V·N·K, memory V·N·K (the scores themselves cost V·N·D·K before).
+    """
+    codes = []
+    for c in range(min(global_views, len(z))):
+        scores = z[c].detach() if queue is None else torch.cat([z[c].detach(), queue[c].detach().to(z)])
+        codes.append(sinkhorn(scores, eps=eps, iterations=iterations)[: z.shape[1]])
+    return LossTerms.of(
+        invariance=cross_entropy_to_others((z / temperature).log_softmax(-1), torch.stack(codes))
+    )
+
+
+@torch.no_grad()
+def sinkhorn(scores: Tensor, *, eps: float = 0.05, iterations: int = 3) -> Tensor:
+    """Codes (N, K) of scores (N, K): exp(scores / eps), its columns and then its rows scaled, in turn, to
+    equal sums; rows sum to 1, columns to N/K nearly."""
+    N, K = scores.shape
+    codes = scores / eps
+    for _ in range(iterations):
+        codes = codes - codes.logsumexp(0, keepdim=True) - math.log(K)
+        codes = codes - codes.logsumexp(1, keepdim=True) - math.log(N)
+    return (codes + math.log(N)).exp()
+
+
+PRESETS: dict[str, Preset] = {"default": lambda V: {}, "released": lambda V: {}}
+
+
+class SwAVLoss(Objective):
+    """`swav_loss` with its options stored."""
+
+    function = staticmethod(swav_loss)
+    presets = PRESETS

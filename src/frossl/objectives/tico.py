@@ -1,0 +1,79 @@
+"""TiCo (Zhu et al., 2022, arXiv 2206.10698)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from frossl.objectives.contract import Objective, Preset, Views, as_target, objective
+from frossl.objectives.terms import unit
+from frossl.types import LossTerms
+
+
+@objective
+def tico_loss(
+    z: Tensor,
+    *,
+    target: Views | None = None,
+    covariance: Tensor | None = None,
+    invariance_weight: float = 1.0,
+    covariance_weight: float = 8.0,
+    momentum: float = 0.9,
+    symmetric: bool = False,
+    detach: bool = False,
+) -> LossTerms:
+    """Cosine to the teacher, and a push away from the directions that a running covariance holds:
+
+        L = −a · mean_{v<r} mean_n u_v·t_r  +  c · mean_v mean_n u_vᵀ C′ u_v,
+        C′ = β C + (1 − β) mean_v u_vᵀu_v / N,   u = unit rows of z, t = unit rows of the target
+
+    over the online views: all but the last. `symmetric=True`: all views, and all ordered pairs v ≠ r.
+    target: (V, N, D) of the momentum encoder, without gradient (z itself, if None). a is
+    `invariance_weight`, c `covariance_weight` (ρ: 8 in the paper, 20 in the code that is in use), β
+    `momentum`. State: `covariance` C (D, D), at first 0.
+
+    Departures: none at V = 2. C′ holds the current batch with its gradient; `detach=True` without it, as
+    Lightly does (which also adds the constant 1).
+
+    Cost: time V·N·D² + V²·N·D, memory D².
+    """
+    V, N, D = z.shape
+    keys = unit(as_target(target, z))
+    if len(keys) != V:
+        raise ValueError(f"target has {len(keys)} views; z has {V}")
+    online = unit(z if symmetric else z[:-1])
+    rows = online.reshape(-1, D)
+    source = rows.detach() if detach else rows
+    past = z.new_zeros(D, D) if covariance is None else covariance.to(z)
+    new = momentum * past + (1 - momentum) / len(rows) * (source.mT @ source)
+    return LossTerms.of(
+        invariance=-invariance_weight * _agreement(online, keys, symmetric=symmetric),
+        covariance=covariance_weight * ((rows @ new) * rows).sum() / len(rows),
+        state={"covariance": new},
+    )
+
+
+def _agreement(online: Tensor, keys: Tensor, *, symmetric: bool) -> Tensor:
+    """Mean of u_v·t_r over images and pairs v < r, or v ≠ r; linear in V."""
+    V, N, _ = keys.shape
+    if symmetric:
+        partners = keys.sum(0) - keys
+        return (online * partners).sum() / (N * V * (V - 1))
+    partners = torch.stack([keys[v + 1 :].sum(0) for v in range(V - 1)])
+    return (online * partners).sum() / (N * V * (V - 1) / 2)
+
+
+PRESETS: dict[str, Preset] = {
+    "default": lambda V: {},
+    "paper": lambda V: {},
+    "released": lambda V: {"covariance_weight": 20.0},
+    "lightly": lambda V: {"detach": True},
+}
+
+
+class TiCoLoss(Objective):
+    """`tico_loss` with its options stored, and the running covariance."""
+
+    function = staticmethod(tico_loss)
+    presets = PRESETS
+    state = ("covariance",)

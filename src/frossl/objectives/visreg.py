@@ -1,0 +1,66 @@
+"""VISReg (Wu et al., 2026, arXiv 2606.02572)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.slices import directions
+from frossl.objectives.terms import center, inverse_length, mse_to_global_mean
+from frossl.types import LossTerms
+
+
+@objective
+def visreg_loss(
+    z: Tensor,
+    *,
+    invariance_weight: float = 0.1,
+    variance_weight: float = 0.9,
+    slices: int | Tensor = 4096,
+    global_views: int | None = None,
+    eps: float = 1e-6,
+    shape_eps: float | None = None,
+    rng: torch.Generator | None = None,
+) -> LossTerms:
+    """Distance to the mean view, and each view's scale, shape and center brought to a standard Gaussian:
+
+        L = a · mean (z_v − z̄)²  +  b · ( mean (σ − 1)²  +  mean (sort_n[c(z_v)/sg(σ)·s] − Φ⁻¹(n/(N+1)))²  +  mean μ² )
+
+    μ and σ = √(biased variance) + ε of every column of every view, s random unit directions: `slices` of
+    them, drawn with `rng`, or given as (D, K). z̄ is the mean of the first `global_views` views (all, if
+    None), with its gradient. a is `invariance_weight`, b `variance_weight`; the original's λ is b with
+    a = 1 − b. `shape_eps`: another ε for the second term.
+
+    Departures: a constant column has σ = ε with gradient 0, where √ has none.
+
+    Cost: time V·K·N·(D + log N), memory V·N·K.
+    """
+    V, N, D = z.shape
+    moved = center(z)
+    variance = moved.square().mean(-2, keepdim=True)
+    root = variance * inverse_length(variance)
+    unit_scale = moved / (root.detach() + (eps if shape_eps is None else shape_eps))
+    ordered = (unit_scale @ directions(slices, z, rng)).sort(dim=-2).values
+    n = torch.arange(1, N + 1, dtype=z.dtype, device=z.device)[:, None]
+    quantiles = torch.special.ndtri(n / (N + 1))
+    return LossTerms.of(
+        invariance=invariance_weight * mse_to_global_mean(z, global_views),
+        scale=variance_weight * (root + eps - 1).square().mean(),
+        shape=variance_weight * (ordered - quantiles).square().mean(),
+        center=variance_weight * z.mean(-2).square().mean(),
+    )
+
+
+PRESETS: dict[str, Preset] = {
+    "default": lambda V: {},
+    "released": lambda V: {"global_views": min(4, V)},
+    "small-data": lambda V: {"invariance_weight": 0.4, "variance_weight": 0.6},
+}
+
+
+class VISRegLoss(Objective):
+    """`visreg_loss` with its options stored."""
+
+    function = staticmethod(visreg_loss)
+    presets = PRESETS

@@ -1,0 +1,73 @@
+"""W-MSE (Ermolov et al., ICML 2021, arXiv 2007.06346)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.terms import cosine_between_pairs, unit, whiten
+from frossl.types import LossTerms
+
+
+@objective
+def wmse_loss(
+    z: Tensor,
+    *,
+    sub_batch: int = 128,
+    iterations: int = 1,
+    eps: float = 0.0,
+    detach: bool = False,
+    rng: torch.Generator | None = None,
+) -> LossTerms:
+    """Distance of unit rows after whitening each view, in random sub-batches:
+
+        L = mean_{v<r} (2 − 2 · mean_n cos(w(z_v)_n, w(z_r)_n)),  averaged over `iterations` permutations,
+        w(x) = (x − mean) L⁻ᵀ,  LLᵀ = (1 − ε) Cov(x) + ε I
+
+    Every sub-batch has at least `sub_batch` images (all, if there are fewer), and needs more than D of them:
+    with fewer, every batch is white in N − 1 directions and the loss says little, unless ε > 0.
+    `detach=True` stops the gradient of the later view of each pair, as solo-learn does: the last view is
+    then never trained.
+
+    Departures: the diagonal is raised by rounding error, so collapsed batches give finite numbers where the
+    original raises. Whitening by Cholesky is not rotation invariant, against the FroSSL paper's table.
+
+    Cost: time iterations · V · (N·D² + D³), memory V·D².
+    """
+    V, N, _ = z.shape
+    runs = max(1, N // sub_batch)
+    total = z.new_zeros(())
+    for _ in range(iterations):
+        order = torch.arange(N) if runs == 1 else torch.randperm(N, generator=rng, device=_device(rng, z))
+        white = torch.cat(
+            [whiten(z[:, rows], eps=eps) for rows in order.to(z.device).tensor_split(runs)], dim=1
+        )
+        total = total + (_later_stopped(white) if detach else cosine_between_pairs(white))
+    return LossTerms.of(invariance=2 - 2 * total / iterations)
+
+
+def _device(rng: torch.Generator | None, z: Tensor) -> torch.device:
+    return z.device if rng is None else rng.device
+
+
+def _later_stopped(white: Tensor) -> Tensor:
+    """Mean cosine over pairs v < r without the gradient of view r."""
+    V, N, _ = white.shape
+    u = unit(white)
+    later = u.detach().flip(0).cumsum(0).flip(0)[1:]  # row v: the sum of the views after v
+    return (u[:-1] * later).sum() / (N * V * (V - 1) / 2)
+
+
+PRESETS: dict[str, Preset] = {
+    "default": lambda V: {},
+    "released": lambda V: {},
+    "solo-learn": lambda V: {"detach": True},
+}
+
+
+class WMSELoss(Objective):
+    """`wmse_loss` with its options stored."""
+
+    function = staticmethod(wmse_loss)
+    presets = PRESETS

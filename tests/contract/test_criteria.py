@@ -1,0 +1,292 @@
+"""The FroSSL paper's table of criteria, measured; and its propositions.
+
+    rotation     L(zR) = L(z) for every orthogonal R
+    eigenvalues  the variance term depends on the spectrum of each view only, so it is the same for the Gram
+                 matrix (sample-contrastive) and for the covariance (dimension-contrastive)
+    products     no eigenvalues, singular values or factorizations, only matrix products
+    linear       cost linear in the number of views
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from frossl.objectives import OBJECTIVES
+from frossl.objectives.criteria import CRITERIA
+from frossl.objectives.terms import off_diagonal
+from tests.contract.test_properties import default_loss, views
+
+PAPER = {  # its table 1
+    "barlow": (False, False, True, False),
+    "vicreg": (False, False, True, True),
+    "wmse": (True, False, False, True),
+    "corinfomax": (True, True, False, True),
+    "ivne": (True, True, False, True),
+    "mmcr": (True, True, False, True),
+    "frossl": (True, True, True, True),
+}
+WRONG_IN_THE_PAPER = {
+    ("wmse", "rotation"),  # whitening by Cholesky turns with its input; symmetric whitening would not
+    ("frossl", "rotation"),  # with unit columns; with unit rows it holds, tested below
+}
+
+
+def rotation(D: int, seed: int = 0) -> Tensor:
+    return torch.as_tensor(scipy.stats.ortho_group.rvs(D, random_state=seed)).reshape(D, D)
+
+
+def rotated_difference(name: str, **options: Any) -> float:
+    """How much the loss changes under a rotation of everything that lives in the space of projections."""
+    z, turn = views(3, 12, 5), rotation(5)
+    plain = {k: v for k, v in options.items() if k != "slices"}
+    if name == "moco":
+        queue = torch.nn.functional.normalize(views(2, 9, 5, seed=4)[0])
+        here, there = ({**plain, "queue": q} for q in (queue, queue @ turn))
+    elif name in ("lejepa", "visreg"):  # all directions at once: many, and the same for both
+        here = there = {**plain, "slices": 20000}
+        rngs = [torch.Generator().manual_seed(0) for _ in range(2)]
+        here, there = ({**o, "rng": rng} for o, rng in zip((here, there), rngs, strict=True))
+    else:
+        here = there = plain
+    loss = OBJECTIVES[name].function
+    return abs(loss(z, **here).total.item() - loss(z @ turn, **there).total.item())
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_rotation_invariance_is_what_the_table_says(name):
+    difference = rotated_difference(name)
+    if CRITERIA[name].rotation == "in expectation":
+        assert difference < 2e-3  # of random directions
+    elif CRITERIA[name].rotation == "yes":
+        assert difference < 1e-9
+    else:
+        assert difference > 1e-3
+
+
+def test_frossl_is_rotation_invariant_with_unit_rows_and_is_not_with_unit_columns():
+    assert rotated_difference("frossl", normalize="rows") < 1e-10
+    assert rotated_difference("frossl", normalize="centered") > 1e-3
+    assert rotated_difference("frossl", normalize="columns") > 1e-3
+
+
+def test_wmse_would_be_rotation_invariant_with_symmetric_whitening():
+    def symmetric(z: Tensor) -> Tensor:
+        white = []
+        for x in z - z.mean(1, keepdim=True):
+            values, vectors = torch.linalg.eigh(x.T @ x / (len(x) - 1))
+            y = x @ (vectors * values.rsqrt()) @ vectors.T
+            white.append(y / y.norm(dim=1, keepdim=True))
+        return 2 - 2 * (white[0] * white[1]).sum(1).mean()
+
+    z, turn = views(2, 12, 5), rotation(5)
+    torch.testing.assert_close(symmetric(z), symmetric(z @ turn), rtol=1e-10, atol=0)
+
+
+def batch_of_spectrum(eigenvalues: np.ndarray, N: int, kind: str, seed: int) -> Tensor:
+    """(N, D) with the given eigenvalues of its covariance, normalized as the objective does, else arbitrary."""
+    rng = np.random.default_rng(seed)
+    D = len(eigenvalues)
+    if kind == "rows":  # unit rows: the N × N Gram matrix has a unit diagonal
+        padded = np.concatenate([eigenvalues, np.zeros(N - D)])
+        gram = scipy.stats.random_correlation.rvs(padded * N / padded.sum(), random_state=rng)
+        values, vectors = np.linalg.eigh(gram)
+        z = vectors[:, -D:] * np.sqrt(values[-D:].clip(0)) @ scipy.stats.ortho_group.rvs(D, random_state=rng)
+    else:
+        basis = rng.normal(size=(N, D))
+        basis, _ = np.linalg.qr(basis - basis.mean(0))
+        if kind == "columns":  # unit columns, centered: the D × D correlation has a unit diagonal
+            matrix = scipy.stats.random_correlation.rvs(
+                eigenvalues * D / eigenvalues.sum(), random_state=rng
+            )
+            values, vectors = np.linalg.eigh(matrix)
+            z = basis @ (vectors * np.sqrt(values)) @ vectors.T
+        else:  # centered, as it is
+            z = basis * np.sqrt(eigenvalues) @ scipy.stats.ortho_group.rvs(D, random_state=rng)
+    return torch.as_tensor(z)
+
+
+SPECTRUM_OF = {  # which normalization the spectrum is the one of; the part of the loss that is looked at
+    "frossl": ("columns", {}, "variance"),
+    "vicreg": ("plain", {}, None),
+    "barlow": ("columns", {}, "covariance"),
+    "wmse": ("plain", {}, None),
+    "corinfomax": ("plain", {"rows": False}, "variance"),
+    "ivne": ("rows", {}, "variance"),
+    "mmcr": ("rows", {}, "variance"),
+    "tico": ("rows", {}, "covariance"),
+    "empssl": ("rows", {}, "variance"),
+}
+
+
+def spectrum_difference(name: str, kind: str, options: dict[str, Any], part: str | None) -> float:
+    """How much the term differs between batches whose views have the same spectra."""
+    eigenvalues = np.array([3.0, 1.7, 0.8, 0.4, 0.1])
+    found = []
+    for seed in (0, 10):
+        seeds = (seed, seed) if name == "mmcr" else (seed, seed + 1)  # MMCR looks at the mean of the views
+        z = torch.stack([batch_of_spectrum(eigenvalues, 11, kind, s) for s in seeds])
+        terms = OBJECTIVES[name].function(z, **options)
+        value = terms.total if part is None else terms.parts[part]
+        if name == "vicreg":
+            value = terms.parts["variance"] + terms.parts["covariance"]
+        found.append(value.item())
+    return abs(found[0] - found[1]) / abs(found[0])
+
+
+@pytest.mark.parametrize("name", SPECTRUM_OF)
+def test_equal_spectra_give_equal_variance_terms_where_the_table_says_so(name):
+    difference = spectrum_difference(name, *SPECTRUM_OF[name])
+    if CRITERIA[name].eigenvalues:
+        assert difference < 1e-9
+    else:
+        assert difference > 1e-3
+
+
+def test_frossl_acts_on_eigenvalues_with_unit_rows_too():
+    assert spectrum_difference("frossl", "rows", {"normalize": "rows"}, "variance") < 1e-9
+
+
+FACTORIZATIONS = {  # what torch calls them -> name, standard count for n × m matrices with k = min(n, m)
+    "_linalg_eigh": ("eigenvalues", lambda n, m, k: 9 * k**3),
+    "_linalg_svd": ("singular values", lambda n, m, k: 4 * n * m * k + 8 * k**3),
+    "linalg_cholesky_ex": ("Cholesky", lambda n, m, k: k**3 / 3),
+    "linalg_solve_triangular": ("triangular solve", lambda n, m, k: n * m * k),
+}
+
+
+class Work(TorchDispatchMode):
+    """Floating-point operations by kind: torch's counts of products, standard counts of factorizations, one
+    for each number that any other operation makes. On the meta device: nothing is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products = self.rest = 0.0
+        self.factorizations: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = func._schema.name.removeprefix("aten::")
+        if func._overloadpacket in flop_registry:
+            self.products += flop_registry[func._overloadpacket](*args, **(kwargs or {}), out_val=out)
+        elif name in FACTORIZATIONS:
+            kind, count = FACTORIZATIONS[name]
+            *batch, n, m = args[-1 if "solve" in name else 0].shape
+            self.factorizations[kind] += math.prod(batch) * count(n, m, min(n, m))
+        elif "linalg" in name:
+            raise AssertionError(f"no count for {name}")
+        else:
+            tensors = out if isinstance(out, (tuple, list)) else (out,)
+            self.rest += sum(t.numel() for t in tensors if isinstance(t, Tensor))
+        return out
+
+    @property
+    def total(self) -> float:
+        return self.products + self.factorizations.total() + self.rest
+
+
+def work(name: str, V: int, N: int, D: int) -> Work:
+    z = torch.empty(V, N, D, device="meta", requires_grad=True)
+    options = {"slices": 16} if name in ("lejepa", "visreg") else {}
+    if name == "moco":
+        options = {"queue": torch.empty(4096, D, device="meta")}
+    if name == "wmse":
+        options = {"sub_batch": N}
+    with Work() as count:
+        OBJECTIVES[name].function(z, **options).total.backward()
+    return count
+
+
+def exponents(name: str, V: int, N: int, D: int) -> tuple[float, float, float]:
+    """How the work grows with V, N and D, by doubling each."""
+    base = work(name, V, N, D).total
+    grown = (work(name, *shape).total for shape in ((2 * V, N, D), (V, 2 * N, D), (V, N, 2 * D)))
+    return tuple(math.log2(x / base) for x in grown)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_cost_exponents_are_what_the_table_says(name):
+    V, N, D = 8, 8192, 128  # many images, so that the leading term leads
+    assert exponents(name, V, N, D) == pytest.approx(CRITERIA[name].exponents, abs=0.3)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_factorizations_are_what_the_table_says(name):
+    seen = set(work(name, 2, 64, 64).factorizations) - {"triangular solve"}
+    claimed = CRITERIA[name].factorization
+    assert seen == (set() if claimed == "none" else {claimed})
+
+
+def test_frossl_takes_two_products_a_view_backward_included_at_any_shape():
+    for V, N, D in [(2, 256, 1024), (8, 256, 1024), (2, 1024, 256), (3, 512, 512)]:
+        floor = 2 * V * (2 * N * D * min(N, D))
+        assert work("frossl", V, N, D).products == floor
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_table_holds_but_for_what_is_listed_as_wrong(name):
+    ours = CRITERIA[name]
+    measured = (
+        ours.rotation == "yes",
+        ours.eigenvalues,
+        ours.factorization == "none",
+        ours.exponents[0] <= 1,
+    )
+    for criterion, paper, found in zip(
+        ("rotation", "eigenvalues", "products", "linear"), PAPER[name], measured, strict=True
+    ):
+        assert (paper == found) == ((name, criterion) not in WRONG_IN_THE_PAPER), criterion
+
+
+# propositions
+
+
+def test_proposition_1_with_equal_column_variances_the_norm_is_the_off_diagonal_up_to_a_constant():
+    z = torch.randn(2, 9, 5, dtype=torch.float64)
+    z = z - z.mean(1, keepdim=True)
+    z = 1.7 * z / z.norm(dim=1, keepdim=True)
+    covariance = z.mT @ z
+    constant = covariance.square().sum((1, 2)) - off_diagonal(covariance)
+    torch.testing.assert_close(constant, torch.full_like(constant, 5 * 1.7**4), rtol=1e-12, atol=0)
+
+
+def test_proposition_2_with_equal_row_norms_the_norm_is_the_off_diagonal_of_the_gram_matrix():
+    z = torch.randn(2, 9, 5, dtype=torch.float64)
+    z = 1.3 * z / z.norm(dim=2, keepdim=True)
+    gram = z @ z.mT
+    constant = gram.square().sum((1, 2)) - off_diagonal(gram)
+    torch.testing.assert_close(constant, torch.full_like(constant, 9 * 1.3**4), rtol=1e-12, atol=0)
+
+
+def test_proposition_3_doubly_normalized_embeddings_are_both_at_once():
+    z = torch.rand(9, 5, dtype=torch.float64) + 0.1
+    for _ in range(500):  # equal row norms and equal column norms
+        z = z / z.norm(dim=1, keepdim=True)
+        z = z / z.norm(dim=0, keepdim=True) * math.sqrt(9 / 5)
+    z = z * torch.randn(9, 5).sign()
+    covariance, gram = z.T @ z, z @ z.T
+    dimension = off_diagonal(covariance) + 5 * (9 / 5) ** 2
+    sample = off_diagonal(gram) + 9
+    torch.testing.assert_close(dimension, sample, rtol=1e-9, atol=0)
+    torch.testing.assert_close(dimension, covariance.square().sum(), rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("name", ["frossl", "ivne", "mmcr"])
+def test_gram_and_covariance_are_the_same_to_a_doubly_normalized_batch(name):
+    z = torch.rand(6, 6, dtype=torch.float64) + 0.1
+    for _ in range(2000):
+        z = z / z.norm(dim=1, keepdim=True)
+        z = z / z.norm(dim=0, keepdim=True)
+    z = z * torch.randn(6, 6, generator=torch.Generator().manual_seed(0)).sign()
+    options = {"normalize": "rows"} if name == "frossl" else {}
+    both = [default_loss(name, torch.stack([x, x]), **options).parts["variance"] for x in (z, z.T)]
+    torch.testing.assert_close(*both, rtol=1e-8, atol=0)
