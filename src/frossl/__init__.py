@@ -20,29 +20,113 @@ if TYPE_CHECKING:
     from frossl.augment import view_set as view_set
     from frossl.config import Config as Config
     from frossl.errors import FrosslError as FrosslError
+    from frossl.objectives import BarlowTwinsLoss as BarlowTwinsLoss
+    from frossl.objectives import BYOLLoss as BYOLLoss
+    from frossl.objectives import CorInfoMaxLoss as CorInfoMaxLoss
+    from frossl.objectives import DINOLoss as DINOLoss
+    from frossl.objectives import EMPSSLLoss as EMPSSLLoss
     from frossl.objectives import FroSSLLoss as FroSSLLoss
+    from frossl.objectives import IsoLoss as IsoLoss
+    from frossl.objectives import IVNELoss as IVNELoss
+    from frossl.objectives import LeJEPALoss as LeJEPALoss
+    from frossl.objectives import MatrixSSLLoss as MatrixSSLLoss
+    from frossl.objectives import MMCRLoss as MMCRLoss
+    from frossl.objectives import MoCoLoss as MoCoLoss
+    from frossl.objectives import SimCLRLoss as SimCLRLoss
+    from frossl.objectives import SimSiamLoss as SimSiamLoss
+    from frossl.objectives import SpectralContrastiveLoss as SpectralContrastiveLoss
+    from frossl.objectives import SwAVLoss as SwAVLoss
+    from frossl.objectives import TiCoLoss as TiCoLoss
+    from frossl.objectives import VICRegLoss as VICRegLoss
+    from frossl.objectives import VISRegLoss as VISRegLoss
+    from frossl.objectives import WMSELoss as WMSELoss
+    from frossl.objectives import barlow_loss as barlow_loss
+    from frossl.objectives import byol_loss as byol_loss
+    from frossl.objectives import corinfomax_loss as corinfomax_loss
+    from frossl.objectives import dino_loss as dino_loss
+    from frossl.objectives import empssl_loss as empssl_loss
     from frossl.objectives import frossl_loss as frossl_loss
+    from frossl.objectives import iso_loss as iso_loss
+    from frossl.objectives import ivne_loss as ivne_loss
+    from frossl.objectives import lejepa_loss as lejepa_loss
+    from frossl.objectives import log_det_divergence as log_det_divergence
+    from frossl.objectives import matrixssl_loss as matrixssl_loss
+    from frossl.objectives import mmcr_loss as mmcr_loss
+    from frossl.objectives import moco_loss as moco_loss
+    from frossl.objectives import petz_renyi_divergence as petz_renyi_divergence
+    from frossl.objectives import renyi_variance as renyi_variance
+    from frossl.objectives import simclr_loss as simclr_loss
+    from frossl.objectives import simsiam_loss as simsiam_loss
+    from frossl.objectives import spectral_loss as spectral_loss
+    from frossl.objectives import swav_loss as swav_loss
+    from frossl.objectives import tico_loss as tico_loss
+    from frossl.objectives import vicreg_loss as vicreg_loss
+    from frossl.objectives import visreg_loss as visreg_loss
+    from frossl.objectives import von_neumann_divergence as von_neumann_divergence
+    from frossl.objectives import wmse_loss as wmse_loss
     from frossl.types import Batch as Batch
     from frossl.types import Clock as Clock
     from frossl.types import LossTerms as LossTerms
 
 _HOME = {
     "Augment": "augment",
+    "BYOLLoss": "objectives",
+    "BarlowTwinsLoss": "objectives",
     "Batch": "types",
     "Clock": "types",
     "Config": "config",
+    "CorInfoMaxLoss": "objectives",
+    "DINOLoss": "objectives",
+    "EMPSSLLoss": "objectives",
     "FroSSLLoss": "objectives",
     "FrosslError": "errors",
+    "IVNELoss": "objectives",
+    "IsoLoss": "objectives",
+    "LeJEPALoss": "objectives",
     "LossTerms": "types",
+    "MMCRLoss": "objectives",
+    "MatrixSSLLoss": "objectives",
+    "MoCoLoss": "objectives",
     "Run": "api",
+    "SimCLRLoss": "objectives",
+    "SimSiamLoss": "objectives",
+    "SpectralContrastiveLoss": "objectives",
+    "SwAVLoss": "objectives",
+    "TiCoLoss": "objectives",
+    "VICRegLoss": "objectives",
+    "VISRegLoss": "objectives",
     "ViewSpec": "augment",
+    "WMSELoss": "objectives",
+    "barlow_loss": "objectives",
+    "byol_loss": "objectives",
+    "corinfomax_loss": "objectives",
     "demo": "api",
+    "dino_loss": "objectives",
+    "empssl_loss": "objectives",
     "frossl_loss": "objectives",
+    "iso_loss": "objectives",
+    "ivne_loss": "objectives",
     "knn": "api",
+    "lejepa_loss": "objectives",
     "load_encoder": "api",
+    "log_det_divergence": "objectives",
+    "matrixssl_loss": "objectives",
+    "mmcr_loss": "objectives",
+    "moco_loss": "objectives",
+    "petz_renyi_divergence": "objectives",
     "pretrain": "api",
+    "renyi_variance": "objectives",
     "resume": "api",
+    "simclr_loss": "objectives",
+    "simsiam_loss": "objectives",
+    "spectral_loss": "objectives",
+    "swav_loss": "objectives",
+    "tico_loss": "objectives",
+    "vicreg_loss": "objectives",
     "view_set": "augment",
+    "visreg_loss": "objectives",
+    "von_neumann_divergence": "objectives",
+    "wmse_loss": "objectives",
 }
 
 __all__ = list(_HOME)

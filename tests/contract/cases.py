@@ -49,9 +49,12 @@ class Case:
         keyword = {"teacher": "target", "one covariance": "covariance", "scores": "queue"}
         return {keyword.get(name, name): tensors[name] for name in self.needs}
 
-    def loss(self, z: Tensor, **more: Any) -> LossTerms:
+    def arguments(self, z: Tensor) -> dict[str, Any]:
         extra = {k: torch.as_tensor(v).to(z) for k, v in self.extra(*z.shape).items()}
-        return OBJECTIVES[self.name].function(z, **{**self.options, **extra, **more})
+        return {**self.options, **extra}
+
+    def loss(self, z: Tensor) -> LossTerms:
+        return OBJECTIVES[self.name].function(z, **self.arguments(z))
 
     def reference(self, z: np.ndarray, s: np.ndarray) -> float:
         """The reference at z, with everything that carries no gradient taken from s."""
@@ -74,7 +77,9 @@ CASES = [
         for log in (True, False)
     ),
     *(
-        Case("frossl", {"alpha": a, "normalize": "rows"}, {"alpha": a, "normalize": "rows"}, label=f"order{a}")
+        Case(
+            "frossl", {"alpha": a, "normalize": "rows"}, {"alpha": a, "normalize": "rows"}, label=f"order{a}"
+        )
         for a in (0.5, 1, 3, 4, 5)
     ),
     Case("vicreg", {"covariance_weight": 3.0}, {"cov": 3.0}),

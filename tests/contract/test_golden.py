@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from frossl.objectives import CorInfoMaxLoss, DINOLoss, TiCoLoss, frossl_loss
-from frossl.objectives import OBJECTIVES
+from frossl.objectives import OBJECTIVES, CorInfoMaxLoss, DINOLoss, TiCoLoss, frossl_loss
 from frossl.objectives.lejepa import sigreg
 from frossl.objectives.swav import sinkhorn
 from tests.reference import golden
@@ -218,7 +217,10 @@ def test_parts_are_the_terms_of_the_original(case):
             "invariance": o["alpha"] * given["mse"],
             "variance": -2 / D * given["logdet_v"].mean(),
         },
-        "empssl": lambda: {"invariance": -o["patch_sim"] * given["cos"], "variance": -o["tcr"] * given["tcr"]},
+        "empssl": lambda: {
+            "invariance": -o["patch_sim"] * given["cos"],
+            "variance": -o["tcr"] * given["tcr"],
+        },
         "matrixssl": lambda: {"invariance": given["alignment"], "variance": given["uniformity"]},
         "visreg": lambda: {key: o.get("lamb", 1.0) * given[key] for key in ("scale", "shape", "center")},
     }[name]()

@@ -3,7 +3,7 @@
 With unit rows or columns u the trace of the covariance is constant, and so is the radial part of every
 gradient: what is left, before it goes back through the normalization, is
 
-    ∂L/∂u_v = 4b · u_v(u_vᵀu_v) / ‖u_vᵀu_v‖²_F  −  (2wV/N) · ū        (log; 1/tr² in place of 1/‖·‖² without)
+    ∂L/∂u_v = 4b · u_v(u_vᵀu_v) / ‖u_vᵀu_v‖²_F  −  (2w/N) · Σ_r u_r        (without log: 1/tr² for 1/‖·‖²)
 
 Views are taken one by one, in place, because passes over memory cost more than arithmetic here, and fresh
 memory the most. Measured in docs/decisions.md.
@@ -12,16 +12,17 @@ memory the most. Measured in docs/decisions.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from frossl.objectives.terms import Normalization, inverse_length, rounding
+from frossl.objectives.terms import Normalization, inverse_length
 
 PANELS = 4
-SMALLEST_PANEL = 64
+SMALLEST_PANEL = 128
 
 
 class Fused(NamedTuple):
@@ -34,85 +35,100 @@ class Fused(NamedTuple):
 
 
 def fused_frossl(
-    views: Sequence[Tensor],
+    z: Tensor | Sequence[Tensor],
     *,
     invariance_weight: float,
     variance_weight: float,
     normalize: Normalization,
     log: bool,
 ) -> Fused:
-    """The loss of V tensors (N, D), with its gradient computed beside it if any of them wants one."""
+    """The loss of (V, N, D) or of V tensors (N, D), with its gradient computed beside it if one is wanted."""
+    views = (z,) if isinstance(z, Tensor) else z
     return Fused(*_FroSSL.apply(invariance_weight, variance_weight, normalize, log, *views))
 
 
 class _FroSSL(torch.autograd.Function):
+    """Takes one tensor (V, N, D), or V tensors (N, D)."""
+
     @staticmethod
-    def forward(ctx: Any, w: float, b: float, how: Normalization, log: bool, *views: Tensor) -> tuple[Tensor, ...]:
-        V, N = len(views), len(views[0])
-        units, inverses = zip(*(_normalized(z, how) for z in views), strict=True)
-        mean = torch.mul(units[0], 1 / V)
-        for u in units[1:]:
-            mean.add_(u, alpha=1 / V)
-        scratch = torch.empty_like(mean)
-        distances, spreads, gradients = [], [], []
-        for u, inverse in zip(units, inverses, strict=True):
-            torch.sub(u, mean, out=scratch)
-            distances.append(torch.dot(scratch.view(-1), scratch.view(-1)))
-            matrix = _gram(u)
-            tiny: float = torch.finfo(u.dtype).tiny ** 0.5
-            norm = torch.dot(matrix.view(-1), matrix.view(-1)) + tiny
-            trace = (inverse > 0).sum().to(u).square() + tiny
-            spreads.append(norm / trace)
-            if any(ctx.needs_input_grad):
-                matrix.mul_(4 * b / (norm if log else trace))
-                gradient = _times(u, matrix, mean, beta=-2 * w * V / N)
-                torch.mul(u, gradient, out=scratch)
-                radial = scratch.sum(1 if how == "rows" else 0, keepdim=True)
-                gradients.append(gradient.addcmul_(u, radial, value=-1))
-        ctx.save_for_backward(*gradients, *inverses)
-        spread = torch.stack(spreads)
-        invariance = torch.stack(distances).sum() * (w * V / N)
+    def forward(
+        ctx: Any, w: float, b: float, how: Normalization, log: bool, *z: Tensor
+    ) -> tuple[Tensor, ...]:
+        views = z[0].unbind() if len(z) == 1 else z
+        V, (N, D) = len(views), views[0].shape
+        along, wanted = 1 if how == "rows" else 0, any(ctx.needs_input_grad)
+        units, inverses = _normalized(views, how)
+        total = units[0] + units[1]
+        for u in units[2:]:
+            total.add_(u)
+        scratch, product = torch.empty_like(total), torch.empty_like(total)
+        matrix, norms = total.new_empty(min(N, D), min(N, D)), total.new_empty(V)
+        lengths = inverses.count_nonzero((1, 2)).to(total)  # of unit rows or columns: the trace
+        tiny: float = torch.finfo(total.dtype).tiny ** 0.5
+        gradients = []
+        for u, norm, length in zip(units, norms.unbind(), lengths.unbind(), strict=True):
+            _gram(u, out=matrix)
+            torch.dot(matrix.view(-1), matrix.view(-1), out=norm)
+            if wanted:
+                matrix.mul_(4 * b / ((norm if log else length.square()) + tiny))
+                left, right = (matrix, u) if N <= D else (u, matrix)
+                torch.addmm(total, left, right, beta=-2 * w / N, out=product)
+                radial = torch.mul(u, product, out=scratch).sum(along, keepdim=True)
+                gradients.append(product.addcmul_(u, radial, value=-1))
+                product = u  # its memory takes the next product
+        ctx.save_for_backward(inverses, *gradients)
+        ctx.stacked = len(z) == 1
+        spread = (norms + tiny) / (lengths.square() + tiny)
+        # Σ_v ‖u_v − ū‖² = Σ_v ‖u_v‖² − ‖Σ_v u_v‖²/V, without a pass over every view
+        distance = lengths.sum() - torch.dot(total.view(-1), total.view(-1)) / V
+        invariance = distance.clamp_min(0) * (w * V / N)
         variance = (spread.log() if log else spread).sum() * b
         ctx.mark_non_differentiable(invariance, variance, rank := spread.reciprocal().mean())
         return invariance + variance, invariance, variance, rank
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
-        V = len(saved) // 2
-        scaled = (g * (inverse * gradient) for g, inverse in zip(saved[:V], saved[V:], strict=True))
-        return None, None, None, None, *scaled
+        inverses, *gradients = ctx.saved_tensors
+        pairs = zip(gradients, (inverses * gradient).unbind(), strict=True)
+        if not ctx.stacked:
+            return None, None, None, None, *(g * scale for g, scale in pairs)
+        result = gradient.new_empty(len(gradients), *gradients[0].shape)
+        for (g, scale), out in zip(pairs, result.unbind(), strict=True):
+            torch.mul(g, scale, out=out)
+        return None, None, None, None, result
 
 
-def _normalized(z: Tensor, how: Normalization) -> tuple[Tensor, Tensor]:
-    """Unit rows or columns, and what they were multiplied by: the same as `terms.normalize`."""
+def _normalized(views: Sequence[Tensor], how: Normalization) -> tuple[list[Tensor], Tensor]:
+    """Unit rows or columns of each view, and what they were multiplied by: the same as `terms.normalize`."""
     if how != "centered":
-        inverse = inverse_length(z.square().sum(1 if how == "rows" else 0, keepdim=True))
-        return z * inverse, inverse
-    mean = z.mean(0, keepdim=True)
-    u = z - mean
-    squares = u.square().sum(0, keepdim=True)
-    inverse = inverse_length(squares, rounding(squares + len(z) * mean.square(), z))
-    return u.mul_(inverse), inverse
+        along = 1 if how == "rows" else 0
+        inverses = inverse_length(torch.stack([z.square().sum(along, keepdim=True) for z in views]))
+        return [z * inverse for z, inverse in zip(views, inverses.unbind(), strict=True)], inverses
+    N, D = views[0].shape
+    scale = views[0].new_full((D,), N**-0.5)
+    # BatchNorm's kernel centers and scales in half the passes
+    done = [torch.native_batch_norm(z, scale, None, None, None, True, 0.0, 1e-24) for z in views]
+    units = [u for u, _, _ in done]
+    means, inverses = (torch.stack([moments[k] for moments in done])[:, None] for k in (1, 2))
+    # what is left of a constant column is rounding error around its mean: see `terms.rounding`
+    rounding = 0.25 / torch.finfo(scale.dtype).eps
+    there = ((means * inverses).abs() < rounding) & (inverses < 0.7e12)
+    if scale.device.type != "cpu" or not there.all():  # the answer costs a wait elsewhere, the product a pass
+        units = [u * kept for u, kept in zip(units, there.unbind(), strict=True)]
+        inverses = inverses * there
+    return units, inverses * N**-0.5
 
 
-def _gram(u: Tensor) -> Tensor:
+def _gram(u: Tensor, out: Tensor) -> None:
     """uuᵀ or uᵀu, whichever is smaller. On the CPU only the panels on and above the diagonal are computed."""
     rows = u if u.shape[0] <= u.shape[1] else u.T
     side = len(rows)
     if u.device.type != "cpu" or side < PANELS * SMALLEST_PANEL:
-        return rows @ rows.T
-    matrix = u.new_empty(side, side)
+        torch.mm(rows, rows.T, out=out)
+        return
     bounds = [side * k // PANELS for k in range(PANELS + 1)]
-    for start, stop in zip(bounds, bounds[1:], strict=False):
-        panel = matrix[start:stop, start:]
+    for start, stop in pairwise(bounds):
+        panel = out[start:stop, start:]
         torch.mm(rows[start:stop], rows[start:].T, out=panel)
-        matrix[stop:, start:stop] = panel[:, stop - start :].T
-    return matrix
-
-
-def _times(u: Tensor, matrix: Tensor, mean: Tensor, *, beta: float) -> Tensor:
-    """The Gram matrix times u, from the side that fits, plus beta · mean."""
-    left, right = (matrix, u) if u.shape[0] <= u.shape[1] else (u, matrix)
-    return torch.addmm(mean, left, right, beta=beta)
+        out[stop:, start:stop] = panel[:, stop - start :].T

@@ -13,7 +13,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -42,25 +42,26 @@ def wide(z: Tensor) -> Tensor:
     return z if z.dtype == torch.float64 else z.float()
 
 
-def list_views(z: Views, name: str = "z") -> list[Tensor]:
-    """V float32 or float64 tensors (N, D), or a ValueError that names what is wrong."""
-    views = list(z) if not isinstance(z, Tensor) or z.ndim > 0 else []
-    shapes = [tuple(view.shape) for view in views]
-    if len(set(shapes)) > 1:
-        raise ValueError(f"views of {name} differ in shape: {shapes}; every view must be (N, D)")
-    shape = (len(views), *shapes[0]) if shapes else (0,)
+def check_views(z: Views, name: str = "z") -> None:
+    """A ValueError that names what is wrong with the shape or dtype."""
+    if isinstance(z, Tensor):
+        shape, dtypes = tuple(z.shape), {z.dtype}
+    else:
+        shapes = [tuple(view.shape) for view in z]
+        if len(set(shapes)) > 1:
+            raise ValueError(f"views of {name} differ in shape: {shapes}; every view must be (N, D)")
+        shape, dtypes = (len(shapes), *shapes[0]) if shapes else (0,), {view.dtype for view in z}
     if len(shape) != 3 or shape[0] < 2 or shape[1] < 2 or shape[2] < 1:
         raise ValueError(f"{name} has shape {shape}; expected (V, N, D) with V ≥ 2 and N ≥ 2")
-    for view in views:
-        if not view.is_floating_point():
-            raise ValueError(f"{name} has dtype {view.dtype}; expected floating point")
-    return [wide(view) for view in views]
+    for dtype in dtypes:
+        if not dtype.is_floating_point:
+            raise ValueError(f"{name} has dtype {dtype}; expected floating point")
 
 
 def as_views(z: Views, name: str = "z") -> Tensor:
     """One float32 or float64 tensor (V, N, D)."""
-    views = list_views(z, name)
-    return wide(z) if isinstance(z, Tensor) else torch.stack(views)
+    check_views(z, name)
+    return wide(z if isinstance(z, Tensor) else torch.stack(list(z)))
 
 
 def as_target(target: Views | None, z: Tensor) -> Tensor:
@@ -73,7 +74,7 @@ def as_target(target: Views | None, z: Tensor) -> Tensor:
     return views.detach().to(z)
 
 
-def refuse_nan(views: Sequence[Tensor], terms: LossTerms | None = None) -> None:
+def refuse_nan(views: Views, terms: LossTerms | None = None) -> None:
     """A ValueError where a loss is not finite because its projections are not.
 
     Looked at where it costs nothing: on the CPU, in eager mode. On a device it would wait for the result.
@@ -100,13 +101,13 @@ def objective(
         with full_precision(views):
             try:
                 terms = function(views, *args, **kwargs)
-            except torch.linalg.LinAlgError:  # what an eigensolver says of NaN
+            except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # an eigensolver, of NaN
                 refuse_nan(views)
                 raise
         refuse_nan(views, terms)
         return terms
 
-    return loss
+    return cast(Callable[Concatenate[Views, P], LossTerms], loss)
 
 
 Preset = Callable[[int], dict[str, Any]]

@@ -1,4 +1,4 @@
-"""The criteria by which the FroSSL paper compares objectives, as facts about ours. Tests measure each of them."""
+"""The criteria by which the FroSSL paper compares objectives, as facts about ours: tests measure each."""
 
 from __future__ import annotations
 

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from frossl.objectives.closed_form import fused_frossl
-from frossl.objectives.contract import Objective, Preset, Views, full_precision, list_views, refuse_nan
+from frossl.objectives.contract import (
+    Objective,
+    Preset,
+    Views,
+    as_views,
+    check_views,
+    full_precision,
+    refuse_nan,
+    wide,
+)
 from frossl.objectives.spectra import renyi_variance
 from frossl.objectives.terms import Normalization, check_normalization, distance_to_mean
 from frossl.objectives.terms import normalize as normalized
@@ -41,7 +51,8 @@ def frossl_loss(
     check_normalization(normalize)
     if not log and alpha != 2:
         raise ValueError(f"alpha is {alpha} without the logarithm; log=False is defined for alpha = 2")
-    views = list_views(z)
+    check_views(z)
+    views = wide(z) if isinstance(z, Tensor) else [wide(view) for view in z]
     with full_precision(views[0]):
         if alpha == 2 and not torch.compiler.is_compiling():
             total, invariance, variance, rank = fused_frossl(
@@ -55,7 +66,7 @@ def frossl_loss(
                 total, {"invariance": invariance, "variance": variance}, {"effective_rank": rank}
             )
         else:
-            unit = normalized(torch.stack(views), normalize)
+            unit = normalized(as_views(views), normalize)
             entropy = -renyi_variance(unit, alpha)
             spread = -entropy if log else (-entropy).exp()
             terms = LossTerms.of(

@@ -63,7 +63,7 @@ def _predictor(matrix: Tensor, alpha: float, eps: float) -> Tensor:
     values, vectors = torch.linalg.eigh(matrix)
     largest = values.amax(-1, keepdim=True).clamp_min(torch.finfo(matrix.dtype).tiny)
     powers = (values.clamp_min(0) / largest + eps) ** alpha
-    return (vectors * powers[..., None, :]) @ vectors.mT
+    return torch.matmul(vectors * powers[..., None, :], vectors.mT)
 
 
 def _cosine(z: Tensor, p: Tensor, predictor: Tensor, target: Tensor) -> Tensor:

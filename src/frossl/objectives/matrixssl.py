@@ -61,7 +61,7 @@ def _log_series(matrix: Tensor, order: int) -> Tensor:
     total = identity * ((-1) ** (order + 1) / order)
     for k in range(order - 1, 0, -1):
         total = identity * ((-1) ** (k + 1) / k) + x @ total
-    return x @ total
+    return torch.matmul(x, total)
 
 
 PRESETS: dict[str, Preset] = {"default": lambda V: {}, "released": lambda V: {}}

@@ -34,7 +34,7 @@ def moco_loss(
 
     Cost: time V·N·Q·D + V²·N·D, memory V·N·Q.
     """
-    V, N, D = z.shape
+    V, _, D = z.shape
     if queue.ndim != 2 or queue.shape[1] != D:
         raise ValueError(f"queue has shape {tuple(queue.shape)}; expected (Q, {D}) as z has {tuple(z.shape)}")
     keys = unit(as_target(target, z))

@@ -13,7 +13,9 @@ def directions(slices: int | Tensor, z: Tensor, rng: torch.Generator | None) -> 
     D = z.shape[-1]
     if isinstance(slices, Tensor):
         if slices.ndim != 2 or slices.shape[0] != D:
-            raise ValueError(f"slices have shape {tuple(slices.shape)}; expected ({D}, K) as z has {tuple(z.shape)}")
+            raise ValueError(
+                f"slices have shape {tuple(slices.shape)}; expected ({D}, K) as z has {tuple(z.shape)}"
+            )
         return slices.detach().to(z)
     if slices < 1:
         raise ValueError(f"slices is {slices}; expected at least 1")

@@ -14,12 +14,15 @@ from torch import Tensor
 
 from frossl.objectives.terms import concentration, gram
 
+Function = Callable[[Tensor], Tensor]
+
 
 def eigenvalue_shares(z: Tensor) -> Tensor:
-    """Eigenvalues of the unit-trace covariance zᵀz / tr zᵀz, (V, min(N, D)); zero where there is no spread."""
+    """Eigenvalues of the unit-trace covariance zᵀz / tr zᵀz, (V, min(N, D)); all 0 without any spread."""
     matrix = gram(z)
     trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None]
-    return torch.linalg.eigvalsh(matrix).clamp_min(0) / trace.clamp_min(torch.finfo(z.dtype).tiny)
+    values: Tensor = torch.linalg.eigvalsh(matrix)
+    return values.clamp_min(0) / trace.clamp_min(torch.finfo(z.dtype).tiny)
 
 
 def von_neumann_entropy(shares: Tensor) -> Tensor:
@@ -69,12 +72,13 @@ def nuclear_norm(z: Tensor) -> Tensor:
         left, values, right = torch.linalg.svd(z, full_matrices=False)
         floor = values.amax(-1, keepdim=True) * (max(z.shape[-2:]) * torch.finfo(z.dtype).eps)
         polar = (left * (values > floor.clamp_min(1e-12))[..., None, :]) @ right
-    return (polar * z).sum((-2, -1))
+    norm: Tensor = (polar * z).sum((-2, -1))
+    return norm
 
 
 def log_det(matrix: Tensor) -> Tensor:
     """log det of symmetric positive definite matrices, by Cholesky; no host synchronization."""
-    factor, _ = torch.linalg.cholesky_ex(matrix)
+    factor: Tensor = torch.linalg.cholesky_ex(matrix)[0]
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
@@ -85,17 +89,18 @@ class _MatrixFunction(torch.autograd.Function):
     """f(A) for symmetric A through its eigenvalues. Backward: f's divided differences, f′ on the diagonal."""
 
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, f: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor]) -> Tensor:
+    def forward(ctx: Any, matrix: Tensor, f: Function, slope: Function) -> Tensor:
         values, vectors = torch.linalg.eigh(matrix)
         rows, columns = values[..., :, None], values[..., None, :]
         gap = rows - columns
         close = gap.abs() <= torch.finfo(matrix.dtype).eps ** 0.5 * (rows.abs() + columns.abs())
         quotient = (f(rows) - f(columns)) / torch.where(close, 1.0, gap)
         ctx.save_for_backward(vectors, torch.where(close, slope((rows + columns) / 2), quotient))
-        return (vectors * f(values)[..., None, :]) @ vectors.mT
+        result: Tensor = (vectors * f(values)[..., None, :]) @ vectors.mT
+        return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         vectors, differences = ctx.saved_tensors
         inner = vectors.mT @ ((gradient + gradient.mT) / 2) @ vectors
         return vectors @ (differences * inner) @ vectors.mT, None, None
@@ -117,7 +122,7 @@ def matrix_power(matrix: Tensor, exponent: float) -> Tensor:
 
 def log_det_divergence(a: Tensor, b: Tensor) -> Tensor:
     """tr(AB⁻¹) − D − log det(AB⁻¹). At B = I and unit diagonal: −log det A, CorInfoMax's variance term."""
-    ratio = torch.linalg.solve(b, a)  # B⁻¹A has the trace and determinant of AB⁻¹
+    ratio: Tensor = torch.linalg.solve(b, a)  # B⁻¹A has the trace and determinant of AB⁻¹
     return ratio.diagonal(dim1=-2, dim2=-1).sum(-1) - a.shape[-1] - (log_det(a) - log_det(b))
 
 

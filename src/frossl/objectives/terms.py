@@ -25,7 +25,7 @@ def center(z: Tensor) -> Tensor:
 
 
 def inverse_length(squares: Tensor, floor: Tensor | float = 1e-24) -> Tensor:
-    """1/√squares; 0, with gradient 0, where `squares` is not above `floor`: what has no length has no direction."""
+    """1/√squares; 0, with gradient 0, where `squares` is not above `floor`: no length, no direction."""
     there = squares > floor
     return there * torch.where(there, squares, 1.0).rsqrt()
 
@@ -36,7 +36,7 @@ def unit(z: Tensor, dim: int = -1) -> Tensor:
 
 
 def rounding(squares: Tensor, z: Tensor) -> Tensor:
-    """The squared length below which a centered column is what subtracting its mean left of a constant one."""
+    """The squared length below which a centered column is the rounding error of a constant one."""
     return (squares * (4 * torch.finfo(z.dtype).eps) ** 2).clamp_min(1e-24)
 
 
@@ -81,7 +81,8 @@ def whiten(z: Tensor, *, eps: float) -> Tensor:
     trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1).detach()
     lift = (4 * torch.finfo(z.dtype).eps * trace).clamp_min(1e-24)[..., None, None]
     factor, _ = torch.linalg.cholesky_ex(matrix + lift * identity)
-    return torch.linalg.solve_triangular(factor, center(z).mT, upper=False).mT
+    white: Tensor = torch.linalg.solve_triangular(factor, center(z).mT, upper=False)
+    return white.mT
 
 
 # invariance
@@ -104,7 +105,7 @@ def mse_to_global_mean(z: Tensor, global_views: int | None = None) -> Tensor:
 
 
 def cosine_between_pairs(z: Tensor, global_views: int | None = None) -> Tensor:
-    """Mean cosine of rows over the pairs of views v < r with v among the first `global_views`, linear in V."""
+    """Mean cosine of rows over pairs of views v < r with v among the first `global_views`; linear in V."""
     V, N, _ = z.shape
     count = V if global_views is None else min(global_views, V)
     u = unit(z)

@@ -37,7 +37,7 @@ def tico_loss(
 
     Cost: time V·N·D² + V²·N·D, memory D².
     """
-    V, N, D = z.shape
+    V, _, D = z.shape
     keys = unit(as_target(target, z))
     if len(keys) != V:
         raise ValueError(f"target has {len(keys)} views; z has {V}")

@@ -25,7 +25,8 @@ def visreg_loss(
 ) -> LossTerms:
     """Distance to the mean view, and each view's scale, shape and center brought to a standard Gaussian:
 
-        L = a · mean (z_v − z̄)²  +  b · ( mean (σ − 1)²  +  mean (sort_n[c(z_v)/sg(σ)·s] − Φ⁻¹(n/(N+1)))²  +  mean μ² )
+        L = a · mean (z_v − z̄)²  +  b · (scale + shape + center)
+        scale = mean (σ − 1)²,   shape = mean (sort_n[c(z_v)/sg(σ)·s] − Φ⁻¹(n/(N+1)))²,   center = mean μ²
 
     μ and σ = √(biased variance) + ε of every column of every view, s random unit directions: `slices` of
     them, drawn with `rng`, or given as (D, K). z̄ is the mean of the first `global_views` views (all, if
@@ -36,7 +37,7 @@ def visreg_loss(
 
     Cost: time V·K·N·(D + log N), memory V·N·K.
     """
-    V, N, D = z.shape
+    N = z.shape[1]
     moved = center(z)
     variance = moved.square().mean(-2, keepdim=True)
     root = variance * inverse_length(variance)

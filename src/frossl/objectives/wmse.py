@@ -35,7 +35,7 @@ def wmse_loss(
 
     Cost: time iterations · V · (N·D² + D³), memory V·D².
     """
-    V, N, _ = z.shape
+    N = z.shape[1]
     runs = max(1, N // sub_batch)
     total = z.new_zeros(())
     for _ in range(iterations):
