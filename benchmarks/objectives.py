@@ -25,6 +25,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+import frossl.compat  # noqa: F401  before Lightly, which imports torchvision
 from frossl.objectives import OBJECTIVES
 
 SIZES = ((256, 1024), (1024, 1024), (4096, 1024), (256, 8192))
@@ -76,8 +77,6 @@ def listed(V: int, N: int, D: int) -> Callable[[], None]:
 
 def lightly(V: int, N: int, D: int) -> Callable[[], None]:
     from lightly.loss import FroSSLLoss
-
-    import frossl.compat  # noqa: F401 - Lightly imports torchvision
 
     loss = FroSSLLoss()
     views: list[Tensor] = [torch.randn(N, D, requires_grad=True) for _ in range(V)]

@@ -113,6 +113,13 @@ class TestRunningState:
         for key, value in loss.state_dict().items():
             assert torch.equal(value, other.state_dict()[f"0.{key}"])
 
+    def test_a_backward_after_it_moved_gives_the_gradient_from_before(self, name):
+        loss, z = module(name), views(3, 6, 4)
+        loss(views(3, 6, 4, seed=1))
+        _, expected = gradient(loss.terms, z)
+        _, found = gradient(loss, z)
+        assert torch.equal(found, expected)
+
     def test_it_matters(self, name):
         z = views(3, 6, 4)
         loss = module(name)

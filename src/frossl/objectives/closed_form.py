@@ -54,70 +54,86 @@ class _FroSSL(torch.autograd.Function):
     def forward(
         ctx: Any, w: float, b: float, how: Normalization, log: bool, *z: Tensor
     ) -> tuple[Tensor, ...]:
-        views = z[0].unbind() if len(z) == 1 else z
-        V, (N, D) = len(views), views[0].shape
-        along, wanted = 1 if how == "rows" else 0, any(ctx.needs_input_grad)
-        units, inverses = _normalized(views, how)
-        total = units[0] + units[1]
-        for u in units[2:]:
-            total.add_(u)
-        scratch, product = torch.empty_like(total), torch.empty_like(total)
-        matrix, norms = total.new_empty(min(N, D), min(N, D)), total.new_empty(V)
-        lengths = inverses.count_nonzero((1, 2)).to(total)  # of unit rows or columns: the trace
-        tiny: float = torch.finfo(total.dtype).tiny ** 0.5
-        gradients = []
-        for u, norm, length in zip(units, norms.unbind(), lengths.unbind(), strict=True):
-            _gram(u, out=matrix)
-            torch.dot(matrix.view(-1), matrix.view(-1), out=norm)
-            if wanted:
-                matrix.mul_(4 * b / ((norm if log else length.square()) + tiny))
-                left, right = (matrix, u) if N <= D else (u, matrix)
-                torch.addmm(total, left, right, beta=-2 * w / N, out=product)
-                radial = torch.mul(u, product, out=scratch).sum(along, keepdim=True)
-                gradients.append(product.addcmul_(u, radial, value=-1))
-                product = u  # its memory takes the next product
-        ctx.save_for_backward(inverses, *gradients)
-        ctx.stacked = len(z) == 1
-        spread = (norms + tiny) / (lengths.square() + tiny)
-        # Σ_v ‖u_v − ū‖² = Σ_v ‖u_v‖² − ‖Σ_v u_v‖²/V, without a pass over every view
-        distance = lengths.sum() - torch.dot(total.view(-1), total.view(-1)) / V
-        invariance = distance.clamp_min(0) * (w * V / N)
-        variance = (spread.log() if log else spread).sum() * b
-        ctx.mark_non_differentiable(invariance, variance, rank := spread.reciprocal().mean())
-        return invariance + variance, invariance, variance, rank
+        ctx.options = (w, b, how, log)
+        ctx.save_for_backward(*z)
+        terms, ctx.gradients = _terms_and_gradients(*ctx.options, z, wanted=any(ctx.needs_input_grad))
+        ctx.mark_non_differentiable(*terms[1:])
+        return terms
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        inverses, *gradients = ctx.saved_tensors
-        pairs = zip(gradients, (inverses * gradient).unbind(), strict=True)
-        if not ctx.stacked:
-            return None, None, None, None, *(g * scale for g, scale in pairs)
-        result = gradient.new_empty(len(gradients), *gradients[0].shape)
-        for (g, scale), out in zip(pairs, result.unbind(), strict=True):
-            torch.mul(g, scale, out=out)
-        return None, None, None, None, result
+        # handed out in place, without a copy; a second backward computes them again
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            _, gradients = _terms_and_gradients(*ctx.options, ctx.saved_tensors, wanted=True)
+        return None, None, None, None, *(g.mul_(inverse * gradient) for g, inverse in gradients)
 
 
-def _normalized(views: Sequence[Tensor], how: Normalization) -> tuple[list[Tensor], Tensor]:
-    """Unit rows or columns of each view, and what they were multiplied by: the same as `terms.normalize`."""
+def _terms_and_gradients(
+    w: float, b: float, how: Normalization, log: bool, z: Sequence[Tensor], *, wanted: bool
+) -> tuple[tuple[Tensor, ...], list[tuple[Tensor, Tensor]]]:
+    """The loss, its parts, the rank; and for each tensor the gradient as two factors."""
+    views = z[0].unbind() if len(z) == 1 else z
+    V, (N, D) = len(views), views[0].shape
+    results = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in z]
+    units = results[0].unbind() if len(z) == 1 else results
+    along = 1 if how == "rows" else 0
+    scratch, product = units[0].new_empty(2, N, D).unbind()
+    inverses = _normalize(views, how, scratch, out=units)
+    total = units[0] + units[1]
+    for u in units[2:]:
+        total.add_(u)
+    matrix, norms = total.new_empty(min(N, D), min(N, D)), total.new_empty(V)
+    lengths = inverses.count_nonzero((1, 2)).to(total)  # of unit rows or columns: the trace
+    tiny: float = torch.finfo(total.dtype).tiny ** 0.5
+    for u, norm, length in zip(units, norms.unbind(), lengths.unbind(), strict=True):
+        _gram(u, out=matrix)
+        torch.dot(matrix.view(-1), matrix.view(-1), out=norm)
+        if wanted:
+            matrix.mul_(4 * b / ((norm if log else length.square()) + tiny))
+            left, right = (matrix, u) if N <= D else (u, matrix)
+            torch.addmm(total, left, right, beta=-2 * w / N, out=product)
+            radial = torch.mul(u, product, out=scratch).sum(along, keepdim=True)
+            torch.addcmul(product, u, radial, value=-1, out=u)  # from here on u is the gradient
+    spread = (norms + tiny) / (lengths.square() + tiny)
+    # Σ_v ‖u_v − ū‖² = Σ_v ‖u_v‖² − ‖Σ_v u_v‖²/V, without a pass over every view
+    distance = lengths.sum() - torch.dot(total.view(-1), total.view(-1)) / V
+    invariance = distance.clamp_min(0) * (w * V / N)
+    variance = (spread.log() if log else spread).sum() * b
+    factors = [inverses] if len(z) == 1 else inverses.unbind()
+    return (
+        (invariance + variance, invariance, variance, spread.reciprocal().mean()),
+        list(zip(results, factors, strict=True)) if wanted else [],
+    )
+
+
+def _normalize(views: Sequence[Tensor], how: Normalization, scratch: Tensor, out: Sequence[Tensor]) -> Tensor:
+    """Unit rows or columns of each view into `out`, as `terms.normalize` makes them; returns the factors."""
+    N, D = scratch.shape
     if how != "centered":
         along = 1 if how == "rows" else 0
-        inverses = inverse_length(torch.stack([z.square().sum(along, keepdim=True) for z in views]))
-        return [z * inverse for z, inverse in zip(views, inverses.unbind(), strict=True)], inverses
-    N, D = views[0].shape
-    scale = views[0].new_full((D,), N**-0.5)
-    # BatchNorm's kernel centers and scales in half the passes
-    done = [torch.native_batch_norm(z, scale, None, None, None, True, 0.0, 1e-24) for z in views]
-    units = [u for u, _, _ in done]
-    means, inverses = (torch.stack([moments[k] for moments in done])[:, None] for k in (1, 2))
+        squares = [torch.square(z, out=scratch).sum(along, keepdim=True) for z in views]
+        inverses = inverse_length(torch.stack(squares))
+        for z, inverse, u in zip(views, inverses.unbind(), out, strict=True):
+            torch.mul(z, inverse, out=u)
+        return inverses
+    scale = scratch.new_full((D,), N**-0.5)
+    moments = scratch.new_empty(2, len(views), D)
+    for v, (z, u) in enumerate(zip(views, out, strict=True)):
+        # BatchNorm's kernel centers and scales in half the passes
+        torch.native_batch_norm(
+            z, scale, None, None, None, True, 0.0, 1e-24, out=(u, moments[0, v], moments[1, v])
+        )
+    means, inverses = moments.unsqueeze(2)
     # what is left of a constant column is rounding error around its mean: see `terms.rounding`
     rounding = 0.25 / torch.finfo(scale.dtype).eps
     there = ((means * inverses).abs() < rounding) & (inverses < 0.7e12)
     if scale.device.type != "cpu" or not there.all():  # the answer costs a wait elsewhere, the product a pass
-        units = [u * kept for u, kept in zip(units, there.unbind(), strict=True)]
+        for u, kept in zip(out, there.unbind(), strict=True):
+            u.mul_(kept)
         inverses = inverses * there
-    return units, inverses * N**-0.5
+    return inverses * N**-0.5
 
 
 def _gram(u: Tensor, out: Tensor) -> None:

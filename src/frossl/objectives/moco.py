@@ -89,7 +89,8 @@ class MoCoLoss(Objective):
             self.queue = self._first_queue(keys.shape[1]).to(keys)
             self.oldest = torch.zeros((), dtype=torch.int64, device=keys.device)
         places = (self.oldest + torch.arange(len(keys), device=keys.device)) % self.queue_size
-        self.queue.index_copy_(0, places, keys.to(self.queue))
+        # a new tensor, as the graph of this step may still read the old one
+        self.queue = self.queue.index_copy(0, places, keys.to(self.queue))
         self.oldest = (self.oldest + len(keys)) % self.queue_size
 
     def _first_queue(self, D: int) -> Tensor:
