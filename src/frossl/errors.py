@@ -4,6 +4,7 @@
     ├── InputError      bad input, found before any work: exit code 2
     │   └── ConfigError     a field of the configuration, named
     └── TrainingError   a run that could not go on: exit code 1
+        └── NotFiniteError  NaN or infinity where numbers were expected; a ValueError too
 
 Every message is one line that names the value and ends with a hint.
 """
@@ -35,6 +36,10 @@ class ConfigError(InputError):
 
 class TrainingError(FrosslError):
     """A run that could not go on; its folder says why."""
+
+
+class NotFiniteError(TrainingError, ValueError):
+    """NaN or infinity where finite numbers were expected."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -22,6 +22,7 @@ from frossl.objectives import (
     ivne_loss,
     log_det_divergence,
     petz_renyi_divergence,
+    renyi_variance,
     von_neumann_divergence,
 )
 from frossl.objectives.spectra import nuclear_norm
@@ -129,10 +130,20 @@ class TestRunningState:
         assert not torch.equal(loss(z).total, fresh)
 
     def test_it_follows_the_module_to_another_precision(self, name):
+        loss, z = module(name), views(3, 6, 4, dtype=torch.float32)
+        loss(views(3, 6, 4, dtype=torch.float32, seed=1))
+        before = loss.terms(z).total.item()
+        for dtype, rel in ((torch.float64, 1e-5), (torch.float16, 2e-2)):
+            loss.to(dtype)
+            floating = [x for x in loss.state_dict().values() if x.is_floating_point()]
+            assert all(x.dtype == dtype for x in floating)
+            assert loss.terms(z).total.item() == pytest.approx(before, rel=rel, abs=rel)
+
+    def test_state_of_another_shape_is_refused(self, name):
         loss = module(name)
         loss(views(3, 6, 4))
-        loss.half() if name == "moco" else loss.double()
-        assert loss(views(3, 6, 4)).total.isfinite()
+        with pytest.raises(ValueError, match="shape"):
+            loss(views(3, 6, 5))
 
 
 def test_the_queue_is_first_in_first_out():
@@ -149,12 +160,24 @@ def test_the_queue_is_first_in_first_out():
     assert loss.oldest.item() == 8 % 5
 
 
+def test_a_queue_of_another_length_can_be_loaded():
+    loss, other = MoCoLoss(queue_size=5), MoCoLoss(queue_size=9)
+    other(views(2, 6, 4))
+    loss.load_state_dict(other.state_dict())
+    for seed in range(3):
+        loss(views(2, 6, 4, seed=seed))
+    assert loss.queue.shape == (9, 4)
+
+
 def test_a_queue_or_target_of_another_shape_is_refused():
     z = views(2, 6, 4)
     with pytest.raises(ValueError, match=r"queue has shape \(7, 5\)"):
         frossl.moco_loss(z, queue=torch.randn(7, 5))
     with pytest.raises(ValueError, match=r"target has shape \(2, 6, 5\)"):
         frossl.byol_loss(z, target=torch.randn(2, 6, 5))
+    for name in ("byol", "simsiam", "tico", "matrixssl", "iso"):
+        with pytest.raises(ValueError, match=r"target has shape \(1, 6, 4\)"):
+            OBJECTIVES[name].function(z, target=z[:1])
     with pytest.raises(ValueError, match=r"slices have shape \(3, 5\)"):
         frossl.lejepa_loss(z, slices=torch.randn(3, 5))
 
@@ -204,6 +227,28 @@ FIRST = list({case.name: case for case in reversed(CASES)}.values())
 @pytest.mark.parametrize("case", FIRST, ids=str)
 def test_compiles_to_one_graph(case: Case):
     compiled_agrees(case, "aot_eager")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_modules_compile_to_one_graph_state_and_all(name):
+    torch._dynamo.reset()
+    eager = module(name)
+    eager(views(2, 6, 4))  # state there is made, so that the graph only moves it
+    fast = module(name)
+    fast(views(2, 6, 4))
+    fast.load_state_dict(eager.state_dict())
+    draws = "rng" in inspect.signature(OBJECTIVES[name].function).parameters
+    compiled = torch.compile(lambda x: fast(x).total, backend="aot_eager", fullgraph=True)
+    for seed in range(2):
+        z = views(2, 6, 4, seed=seed)
+        torch.manual_seed(seed)
+        expected = eager(z).total
+        torch.manual_seed(seed)
+        found = compiled(z)
+        assert found.isfinite() if draws else torch.allclose(found, expected, rtol=1e-9)
+    for key, value in eager.state_dict().items():
+        torch.testing.assert_close(fast.state_dict()[key], value, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -284,6 +329,28 @@ def test_gradients_through_spectra_are_right_where_eigenvalues_repeat(name):
             lambda y: by_hand(y, z.numpy(), **extra), z.numpy(), direction, 1e-4
         )
         assert (grad.numpy() * direction).sum() == pytest.approx(slope, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1, 2, 3])
+def test_entropies_do_not_depend_on_scale(alpha):
+    z = views(2, 12, 5, dtype=torch.float32)
+    for scale in (1e-6, 1e-3, 1e4):
+        torch.testing.assert_close(
+            renyi_variance(scale * z, alpha), renyi_variance(z, alpha), rtol=1e-4, atol=1e-5
+        )
+
+
+def test_a_matrix_that_is_not_positive_definite_has_no_log_determinant():
+    good, bad = torch.eye(3), -torch.eye(3)
+    found = log_det_divergence(torch.stack([good, bad]), torch.stack([good, good]))
+    assert found.isnan().tolist() == [False, True]
+
+
+def test_whitening_does_not_depend_on_the_scale_of_columns():
+    z = views(2, 40, 4, dtype=torch.float32)
+    scaled = z * torch.tensor([1e-3, 1.0, 1e3, 1.0])
+    wanted = frossl.wmse_loss(z).total
+    torch.testing.assert_close(frossl.wmse_loss(scaled).total, wanted, rtol=1e-3, atol=0)
 
 
 def test_the_nuclear_norm_ignores_directions_without_length():

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from frossl.errors import InputError
 from frossl.objectives import FroSSLLoss, frossl_loss, renyi_variance
 from frossl.objectives.terms import concentration, distance_to_mean, normalize
 from frossl.types import LossTerms
@@ -44,6 +45,21 @@ def test_the_closed_form_is_the_gradient_of_the_definition(N, D, how, log):
     plain.backward()
     torch.testing.assert_close(terms.total, plain, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(grad, z.grad, rtol=1e-8, atol=1e-11 * z.grad.abs().max().item())
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-2, 1e-4])
+def test_the_closed_form_is_exact_in_float32_where_columns_vary_little(spread):
+    rng = torch.Generator().manual_seed(0)
+    z = 0.3 + spread * torch.randn(2, 1024, 24, generator=rng)
+    z[:, :, 5] = 0.3  # constant, and not a sum of powers of two
+    terms, grad = value_and_gradient(z, invariance_weight=0.1)
+    exact, exact_grad = value_and_gradient(z.double(), invariance_weight=0.1)
+    tolerance = 1e-5 + 2e-6 / spread  # what float32 has left of the spread
+    assert terms.total.item() == pytest.approx(exact.total.item(), rel=tolerance)
+    rank = exact.extras["effective_rank"].item()
+    assert terms.extras["effective_rank"].item() == pytest.approx(rank, rel=tolerance)
+    assert (grad - exact_grad).norm() < 20 * tolerance * exact_grad.norm()
+    assert not grad[:, :, 5].any()
 
 
 def test_the_closed_form_serves_lists_part_gradients_scaled_losses_and_second_backwards():
@@ -147,9 +163,9 @@ def test_presets_are_the_losses_of_their_origin():
 
 
 def test_wrong_names_are_refused_with_the_nearest():
-    with pytest.raises(Exception, match="did you mean rows"):
+    with pytest.raises(InputError, match="did you mean rows"):
         frossl_loss(torch.randn(2, 4, 4), normalize="row")
-    with pytest.raises(Exception, match="did you mean paper"):
+    with pytest.raises(InputError, match="did you mean paper"):
         FroSSLLoss.preset("papr")
-    with pytest.raises(Exception, match="did you mean invariance_weight"):
+    with pytest.raises(InputError, match="did you mean invariance_weight"):
         FroSSLLoss(invariance_wieght=1.0)

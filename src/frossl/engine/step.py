@@ -12,7 +12,7 @@ from frossl.config import Config
 from frossl.data import Dataset
 from frossl.engine.build import State, build
 from frossl.engine.gather import gather
-from frossl.errors import TrainingError
+from frossl.errors import NotFiniteError, TrainingError
 from frossl.runs import RunFolder
 from frossl.types import Batch, Clock, LossTerms
 
@@ -24,7 +24,10 @@ def train_step(batch: Batch, state: State, clock: Clock) -> LossTerms:
     views = state.augment(batch, clock)
     with state.fabric.autocast():
         tensors = {**method.targets(views), **method.project(views)}
-    terms: LossTerms = method.loss(gather(tensors), clock)
+    try:
+        terms: LossTerms = method.loss(gather(tensors), clock)
+    except NotFiniteError as error:
+        raise TrainingError(f"step {clock.step} is not finite ({error}); try a lower --lr") from error
     state.fabric.backward(terms.total)
     _check_finite(terms, state, clock)
     method.before_update(clock)

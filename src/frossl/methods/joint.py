@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from frossl.objectives import Objective
 from frossl.types import Clock, LossTerms
 
 
 class JointEmbedding(nn.Module):
     """Backbone and projector shared by every view."""
 
-    def __init__(self, backbone: nn.Module, projector: nn.Module, objective: nn.Module) -> None:
+    def __init__(self, backbone: nn.Module, projector: nn.Module, objective: Objective) -> None:
         super().__init__()
         self.backbone, self.projector, self.objective = backbone, projector, objective
 
@@ -35,11 +36,11 @@ class JointEmbedding(nn.Module):
         return {"features": torch.stack(features), "z": torch.stack([self.projector(f) for f in features])}
 
     def loss(self, gathered: dict[str, Tensor], clock: Clock) -> LossTerms:
-        terms: LossTerms = self.objective(gathered["z"])
-        return terms
+        return self.objective.terms(gathered["z"])
 
     def before_update(self, clock: Clock) -> None:
         """Between backward and optimizer: nothing here."""
 
     def after_update(self, state: dict[str, Tensor], clock: Clock) -> None:
-        """Keep running state: there is none here."""
+        """Keep the objective's running state."""
+        self.objective.keep(state)

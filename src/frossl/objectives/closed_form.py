@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from frossl.objectives.terms import Normalization, inverse_length
+from frossl.objectives.terms import Normalization, inverse_length, rounding
 
 PANELS = 4
 SMALLEST_PANEL = 128
@@ -44,7 +44,10 @@ def fused_frossl(
 ) -> Fused:
     """The loss of (V, N, D) or of V tensors (N, D), with its gradient computed beside it if one is wanted."""
     views = (z,) if isinstance(z, Tensor) else z
-    return Fused(*_FroSSL.apply(invariance_weight, variance_weight, normalize, log, *views))
+    options = (invariance_weight, variance_weight, normalize, log)
+    if torch.is_grad_enabled():
+        return Fused(*_FroSSL.apply(*options, *views))
+    return Fused(*_terms_and_gradients(*options, views, wanted=False)[0])
 
 
 class _FroSSL(torch.autograd.Function):
@@ -56,7 +59,7 @@ class _FroSSL(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.options = (w, b, how, log)
         ctx.save_for_backward(*z)
-        terms, ctx.gradients = _terms_and_gradients(*ctx.options, z, wanted=any(ctx.needs_input_grad))
+        terms, ctx.gradients = _terms_and_gradients(w, b, how, log, z, wanted=any(ctx.needs_input_grad))
         ctx.mark_non_differentiable(*terms[1:])
         return terms
 
@@ -66,7 +69,8 @@ class _FroSSL(torch.autograd.Function):
         # handed out in place, without a copy; a second backward computes them again
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
-            _, gradients = _terms_and_gradients(*ctx.options, ctx.saved_tensors, wanted=True)
+            w, b, how, log = ctx.options
+            _, gradients = _terms_and_gradients(w, b, how, log, ctx.saved_tensors, wanted=True)
         return None, None, None, None, *(g.mul_(inverse * gradient) for g, inverse in gradients)
 
 
@@ -97,7 +101,8 @@ def _terms_and_gradients(
             radial = torch.mul(u, product, out=scratch).sum(along, keepdim=True)
             torch.addcmul(product, u, radial, value=-1, out=u)  # from here on u is the gradient
     spread = (norms + tiny) / (lengths.square() + tiny)
-    # Σ_v ‖u_v − ū‖² = Σ_v ‖u_v‖² − ‖Σ_v u_v‖²/V, without a pass over every view
+    # Σ_v ‖u_v − ū‖² = Σ_v ‖u_v‖² − ‖Σ_v u_v‖²/V, without a pass over every view; for views that agree to
+    # rounding the difference is rounding error, in the value only
     distance = lengths.sum() - torch.dot(total.view(-1), total.view(-1)) / V
     invariance = distance.clamp_min(0) * (w * V / N)
     variance = (spread.log() if log else spread).sum() * b
@@ -110,30 +115,41 @@ def _terms_and_gradients(
 
 def _normalize(views: Sequence[Tensor], how: Normalization, scratch: Tensor, out: Sequence[Tensor]) -> Tensor:
     """Unit rows or columns of each view into `out`, as `terms.normalize` makes them; returns the factors."""
-    N, D = scratch.shape
-    if how != "centered":
-        along = 1 if how == "rows" else 0
-        squares = [torch.square(z, out=scratch).sum(along, keepdim=True) for z in views]
-        inverses = inverse_length(torch.stack(squares))
-        for z, inverse, u in zip(views, inverses.unbind(), out, strict=True):
-            torch.mul(z, inverse, out=u)
-        return inverses
-    scale = scratch.new_full((D,), N**-0.5)
-    moments = scratch.new_empty(2, len(views), D)
+    if how == "centered":
+        if (inverses := _batch_normalize(views, out)) is not None:
+            return inverses
+        for z, u in zip(views, out, strict=True):
+            torch.sub(z, z.mean(0, keepdim=True), out=u)
+    along = 1 if how == "rows" else 0
+    raw = torch.stack([torch.square(z, out=scratch).sum(along, keepdim=True) for z in views])
+    if how == "centered":
+        squares = torch.stack([torch.square(u, out=scratch).sum(0, keepdim=True) for u in out])
+        inverses = inverse_length(squares, rounding(raw, raw))
+        views = out
+    else:
+        inverses = inverse_length(raw)
+    for z, inverse, u in zip(views, inverses.unbind(), out, strict=True):
+        torch.mul(z, inverse, out=u)
+    return inverses
+
+
+def _batch_normalize(views: Sequence[Tensor], out: Sequence[Tensor]) -> Tensor | None:
+    """Centered unit columns by BatchNorm's kernel on the CPU, in half the passes; None where it is not exact.
+
+    It computes x/σ − μ/σ, which loses μ/σ roundings: not for columns that vary little, nor for tiny ones.
+    """
+    N, D = views[0].shape
+    if views[0].device.type != "cpu":
+        return None  # whether it is exact would have to be waited for
+    scale = views[0].new_full((D,), N**-0.5)
+    moments = scale.new_empty(2, len(views), D)
     for v, (z, u) in enumerate(zip(views, out, strict=True)):
-        # BatchNorm's kernel centers and scales in half the passes
         torch.native_batch_norm(
             z, scale, None, None, None, True, 0.0, 1e-24, out=(u, moments[0, v], moments[1, v])
         )
     means, inverses = moments.unsqueeze(2)
-    # what is left of a constant column is rounding error around its mean: see `terms.rounding`
-    rounding = 0.25 / torch.finfo(scale.dtype).eps
-    there = ((means * inverses).abs() < rounding) & (inverses < 0.7e12)
-    if scale.device.type != "cpu" or not there.all():  # the answer costs a wait elsewhere, the product a pass
-        for u, kept in zip(out, there.unbind(), strict=True):
-            u.mul_(kept)
-        inverses = inverses * there
-    return inverses * N**-0.5
+    exact = ((means * inverses).abs() < 30) & (inverses < 1e7)
+    return inverses * N**-0.5 if exact.all() else None
 
 
 def _gram(u: Tensor, out: Tensor) -> None:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from frossl.errors import InputError, unknown
+from frossl.errors import InputError, NotFiniteError, unknown
 from frossl.types import LossTerms
 
 Views = Tensor | Sequence[Tensor]
@@ -42,52 +42,67 @@ def wide(z: Tensor) -> Tensor:
     return z if z.dtype == torch.float64 else z.float()
 
 
-def check_views(z: Views, name: str = "z") -> None:
+def check_views(z: Views) -> None:
     """A ValueError that names what is wrong with the shape or dtype."""
     if isinstance(z, Tensor):
         shape, dtypes = tuple(z.shape), {z.dtype}
     else:
         shapes = [tuple(view.shape) for view in z]
         if len(set(shapes)) > 1:
-            raise ValueError(f"views of {name} differ in shape: {shapes}; every view must be (N, D)")
+            raise ValueError(f"views of z differ in shape: {shapes}; every view must be (N, D)")
         shape, dtypes = (len(shapes), *shapes[0]) if shapes else (0,), {view.dtype for view in z}
     if len(shape) != 3 or shape[0] < 2 or shape[1] < 2 or shape[2] < 1:
-        raise ValueError(f"{name} has shape {shape}; expected (V, N, D) with V ≥ 2 and N ≥ 2")
-    for dtype in dtypes:
-        if not dtype.is_floating_point:
-            raise ValueError(f"{name} has dtype {dtype}; expected floating point")
+        raise ValueError(f"z has shape {shape}; expected (V, N, D) with V ≥ 2 and N ≥ 2")
+    if len(dtypes) > 1 or not all(dtype.is_floating_point for dtype in dtypes):
+        raise ValueError(f"z has dtype {', '.join(map(str, dtypes))}; expected one of floating point")
 
 
-def as_views(z: Views, name: str = "z") -> Tensor:
-    """One float32 or float64 tensor (V, N, D)."""
-    check_views(z, name)
-    return wide(z if isinstance(z, Tensor) else torch.stack(list(z)))
+def as_views(z: Views) -> Tensor:
+    """One tensor (V, N, D)."""
+    return z if isinstance(z, Tensor) else torch.stack(list(z))
 
 
-def as_target(target: Views | None, z: Tensor) -> Tensor:
-    """The target's views without gradient, in the precision of z; z itself where there is no target."""
+def as_target(target: Views | None, z: Tensor, *, fewer: bool = False) -> Tensor:
+    """The target's views without gradient, in the precision of z; z itself where there is no target.
+
+    `fewer`: the target may be of the first views only.
+    """
     if target is None:
         return z.detach()
     views = target if isinstance(target, Tensor) else torch.stack(list(target))
-    if views.ndim != 3 or views.shape[1:] != z.shape[1:] or not 1 <= len(views) <= len(z):
+    same = views.ndim == 3 and views.shape[1:] == z.shape[1:]
+    if not same or not (1 if fewer else len(z)) <= len(views) <= len(z):
         raise ValueError(f"target has shape {tuple(views.shape)}; z has {tuple(z.shape)}")
     return views.detach().to(z)
 
 
-def refuse_nan(views: Views, terms: LossTerms | None = None) -> None:
-    """A ValueError where a loss is not finite because its projections are not.
+def past_state(name: str, state: Tensor | None, first: Tensor) -> Tensor:
+    """Running state, or what it is at first; a ValueError where it was made for other shapes."""
+    if state is None:
+        return first
+    if state.shape != first.shape:
+        raise ValueError(
+            f"the running {name} has shape {tuple(state.shape)}; these projections need {tuple(first.shape)}"
+        )
+    return state.to(first)
 
-    Looked at where it costs nothing: on the CPU, in eager mode. On a device it would wait for the result.
+
+def refuse_nan(views: Views, terms: LossTerms | None = None) -> None:
+    """A NotFiniteError (a ValueError) where a loss is not finite because its projections are not.
+
+    Looked at where it costs nothing: on the CPU, in eager mode, and (without terms) where a solver has given
+    up already. On a device it would wait for the result.
     """
-    if torch.compiler.is_compiling() or views[0].device.type != "cpu":
-        return
-    if terms is not None and terms.total.isfinite():
+    if terms is not None and (
+        torch.compiler.is_compiling() or views[0].device.type != "cpu" or terms.total.isfinite()
+    ):
         return
     for v, view in enumerate(views):
-        bad = (~view.isfinite()).nonzero().tolist()
-        if bad:
-            n, d = bad[0]
-            raise ValueError(f"z is {view[n, d].item()} at view {v}, image {n}, column {d}; expected finite")
+        bad = (~view.isfinite()).nonzero()
+        if len(bad):
+            n, d = bad[0].tolist()
+            value = view[n, d].item()
+            raise NotFiniteError(f"z is {value} at view {v}, image {n}, column {d}; expected finite numbers")
 
 
 def objective(
@@ -95,10 +110,21 @@ def objective(
 ) -> Callable[Concatenate[Views, P], LossTerms]:
     """Give a loss of one tensor (V, N, D) the contract: lists too, full precision, refusal of bad input."""
 
-    @functools.wraps(function)
+    return objective_of_views(
+        lambda views, *args, **kwargs: function(as_views(views), *args, **kwargs), function
+    )
+
+
+def objective_of_views(
+    function: Callable[Concatenate[Views, P], LossTerms], described: Callable[..., Any] | None = None
+) -> Callable[Concatenate[Views, P], LossTerms]:
+    """The same for a loss that takes a list of views as it is."""
+
+    @functools.wraps(described or function)
     def loss(z: Views, *args: P.args, **kwargs: P.kwargs) -> LossTerms:
-        views = as_views(z)
-        with full_precision(views):
+        check_views(z)
+        views = wide(z) if isinstance(z, Tensor) else [wide(view) for view in z]
+        with full_precision(views[0]):
             try:
                 terms = function(views, *args, **kwargs)
             except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # an eigensolver, of NaN
@@ -169,6 +195,7 @@ class Objective(nn.Module):
 
     def terms(self, z: Views, **inputs: Any) -> LossTerms:
         """The same without any change of state: for a loop that keeps it after a good update."""
+        check_views(z)
         return type(self).function(z, **self.options, **self.running(z[0].shape[-1]), **inputs)
 
     def running(self, D: int) -> dict[str, Tensor | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.contract import Objective, Preset, objective, past_state
 from frossl.objectives.spectra import log_det
 from frossl.objectives.terms import mse_between_pairs, unit
 from frossl.types import LossTerms
@@ -41,8 +41,8 @@ def corinfomax_loss(
     u = unit(z) if rows else z
     wide = u.double()
     identity = torch.eye(D, dtype=wide.dtype, device=z.device)
-    past_mean = wide.new_zeros(V, D) if mean is None else mean.to(wide)
-    past = identity.expand(V, D, D) if covariance is None else covariance.to(wide)
+    past_mean = past_state("mean", mean, wide.new_zeros(V, D))
+    past = past_state("covariance", covariance, identity.expand(V, D, D))
     new_mean = momentum * past_mean + (1 - momentum) * wide.mean(1)
     around = wide - new_mean[:, None]
     new = torch.baddbmm(past, around.mT, around, beta=momentum, alpha=(1 - momentum) / N)

@@ -10,9 +10,9 @@ from typing import Literal
 class Criteria:
     rotation: Literal["yes", "no", "in expectation"]
     """L(zR) = L(z) for every orthogonal R."""
-    eigenvalues: bool
+    eigenvalues: bool | None
     """The variance term depends on the spectrum of each view only, so it is the same for the Gram matrix and
-    for the covariance: sample- and dimension-contrastive at once."""
+    for the covariance: sample- and dimension-contrastive at once. None: there is no such term."""
     factorization: Literal["none", "eigenvalues", "singular values", "Cholesky"]
     exponents: tuple[int, int, int]
     """Of the leading cost in V, N and D, for N ≫ D and many views."""
@@ -36,22 +36,34 @@ CRITERIA: dict[str, Criteria] = {
         (1, 1, 2),
         "symmetric whitening would be rotation invariant; Cholesky's is not, against the paper's table",
     ),
-    "corinfomax": Criteria("yes", True, "Cholesky", (1, 1, 2), "D³ besides; state of D² a view"),
+    "corinfomax": Criteria(
+        "yes",
+        True,
+        "Cholesky",
+        (1, 1, 2),
+        "the running covariance's spectrum; D³ besides; state of D² a view",
+    ),
     "ivne": Criteria("yes", True, "eigenvalues", (1, 1, 2), "min(N, D)³ besides"),
-    "mmcr": Criteria("yes", True, "singular values", (0, 1, 2), "V·N·D for the mean; singular values once"),
+    "mmcr": Criteria(
+        "yes",
+        True,
+        "singular values",
+        (0, 1, 2),
+        "the spectrum is that of the mean view; V·N·D for the mean, singular values once",
+    ),
     "simclr": Criteria("yes", False, "none", (2, 2, 1)),
     "moco": Criteria("yes", False, "none", (1, 1, 1), "times the length of the queue"),
-    "swav": Criteria("no", False, "none", (1, 1, 1), "D is the number of prototypes"),
-    "simsiam": Criteria("yes", False, "none", (1, 1, 1), "no variance term: the predictor prevents collapse"),
+    "swav": Criteria("no", None, "none", (1, 1, 1), "D is the number of prototypes"),
+    "simsiam": Criteria("yes", None, "none", (1, 1, 1), "no variance term: the predictor prevents collapse"),
     "byol": Criteria(
-        "yes", False, "none", (1, 1, 1), "no variance term: predictor and teacher prevent collapse"
+        "yes", None, "none", (1, 1, 1), "no variance term: predictor and teacher prevent collapse"
     ),
-    "dino": Criteria("no", False, "none", (1, 1, 1), "D is the number of outputs"),
-    "tico": Criteria("yes", True, "none", (1, 1, 2), "state of D²"),
+    "dino": Criteria("no", None, "none", (1, 1, 1), "D is the number of outputs"),
+    "tico": Criteria("yes", True, "none", (1, 1, 2), "with fresh state, the online views' spectrum"),
     "empssl": Criteria("yes", True, "Cholesky", (1, 1, 2), "min(N, D)³ besides"),
     "matrixssl": Criteria("yes", False, "none", (2, 1, 2), "D³ a pair of views besides"),
     "spectral": Criteria("yes", False, "none", (2, 2, 1)),
-    "iso": Criteria("yes", False, "eigenvalues", (1, 1, 2), "D³ a view besides; state of D²"),
+    "iso": Criteria("yes", None, "eigenvalues", (1, 1, 2), "they make its predictor; D³ a view besides"),
     "lejepa": Criteria("in expectation", False, "none", (1, 1, 1), "times the number of slices"),
     "visreg": Criteria("no", False, "none", (1, 1, 1), "times the number of slices"),
 }

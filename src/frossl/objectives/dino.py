@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from frossl.objectives.contract import Objective, Preset, Views, as_target, objective
+from frossl.objectives.contract import Objective, Preset, Views, as_target, objective, past_state
 from frossl.objectives.terms import cross_entropy_to_others
 from frossl.types import LossTerms
 
@@ -31,10 +31,10 @@ def dino_loss(
 
     Cost: time and memory V·N·K.
     """
-    logits = as_target(target, z)
+    logits = as_target(target, z, fewer=True)
     if target is None:
         logits = logits[:2]
-    past = z.new_zeros(z.shape[-1]) if center is None else center.to(z)
+    past = past_state("center", center, z.new_zeros(z.shape[-1]))
     q = ((logits - past) / target_temperature).softmax(-1)
     return LossTerms.of(
         invariance=cross_entropy_to_others((z / temperature).log_softmax(-1), q),

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from frossl.objectives.contract import Objective, Preset, objective
 from frossl.objectives.spectra import log_det
-from frossl.objectives.terms import gram, unit
+from frossl.objectives.terms import effective_rank, gram, unit
 from frossl.types import LossTerms
 
 
@@ -31,11 +31,10 @@ def empssl_loss(
     inner = gram(u)
     identity = torch.eye(inner.shape[-1], dtype=z.dtype, device=z.device)
     rate = log_det(identity + D / (N * eps) * inner) / 2
-    norms = inner.detach().square().sum((-2, -1))
     return LossTerms.of(
         invariance=-invariance_weight * (u * unit(u.mean(0))).sum() / (V * N),
         variance=-variance_weight * rate.mean(),
-        extras={"effective_rank": (u.square().sum((-2, -1)).square() / norms.clamp_min(1e-30)).mean()},
+        extras={"effective_rank": effective_rank(inner)},
     )
 
 

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from frossl.objectives.closed_form import fused_frossl
-from frossl.objectives.contract import (
-    Objective,
-    Preset,
-    Views,
-    as_views,
-    check_views,
-    full_precision,
-    refuse_nan,
-    wide,
-)
+from frossl.objectives.contract import Objective, Preset, Views, as_views, objective_of_views
 from frossl.objectives.spectra import renyi_variance
 from frossl.objectives.terms import Normalization, check_normalization, distance_to_mean
 from frossl.objectives.terms import normalize as normalized
 from frossl.types import LossTerms
 
 
+@objective_of_views
 def frossl_loss(
     z: Views,
     *,
@@ -45,37 +36,29 @@ def frossl_loss(
     Departures: lengths are bounded below, so that constant columns and zero rows give finite numbers where
     the originals give NaN. The authors have used three normalizations; `PRESETS` names them by origin.
 
-    Cost: time V·N·D·min(N, D), memory V·N·D. Two matrix products a view, backward included; no host
-    synchronization.
+    Cost: time V·N·D·min(N, D), memory V·N·D. Two matrix products a view, backward included, and no host
+    synchronization (α = 2, eager; there, second derivatives are refused). Compiled, autograd's three.
     """
     check_normalization(normalize)
     if not log and alpha != 2:
         raise ValueError(f"alpha is {alpha} without the logarithm; log=False is defined for alpha = 2")
-    check_views(z)
-    views = wide(z) if isinstance(z, Tensor) else [wide(view) for view in z]
-    with full_precision(views[0]):
-        if alpha == 2 and not torch.compiler.is_compiling():
-            total, invariance, variance, rank = fused_frossl(
-                views,
-                invariance_weight=invariance_weight,
-                variance_weight=variance_weight,
-                normalize=normalize,
-                log=log,
-            )
-            terms = LossTerms(
-                total, {"invariance": invariance, "variance": variance}, {"effective_rank": rank}
-            )
-        else:
-            unit = normalized(as_views(views), normalize)
-            entropy = -renyi_variance(unit, alpha)
-            spread = -entropy if log else (-entropy).exp()
-            terms = LossTerms.of(
-                invariance=invariance_weight * (len(unit) / unit.shape[1]) * distance_to_mean(unit),
-                variance=variance_weight * spread.sum(),
-                extras={"effective_rank": entropy.exp().mean()},
-            )
-    refuse_nan(views, terms)
-    return terms
+    if alpha == 2 and not torch.compiler.is_compiling():
+        total, invariance, variance, rank = fused_frossl(
+            z,
+            invariance_weight=invariance_weight,
+            variance_weight=variance_weight,
+            normalize=normalize,
+            log=log,
+        )
+        return LossTerms(total, {"invariance": invariance, "variance": variance}, {"effective_rank": rank})
+    unit = normalized(as_views(z), normalize)
+    entropy = -renyi_variance(unit, alpha)
+    spread = -entropy if log else (-entropy).exp()
+    return LossTerms.of(
+        invariance=invariance_weight * (len(unit) / unit.shape[1]) * distance_to_mean(unit),
+        variance=variance_weight * spread.sum(),
+        extras={"effective_rank": entropy.exp().mean()},
+    )
 
 
 PRESETS: dict[str, Preset] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from frossl.objectives.contract import Objective, Preset, Views, as_target, objective
+from frossl.objectives.contract import Objective, Preset, Views, as_target, objective, past_state
 from frossl.objectives.terms import inverse_length
 from frossl.types import LossTerms
 
@@ -40,10 +40,8 @@ def iso_loss(
     """
     V, N, D = z.shape
     teacher = as_target(target, z)
-    if len(teacher) != V:
-        raise ValueError(f"target has {len(teacher)} views; z has {V}")
     with torch.no_grad():
-        past = z.new_zeros(D, D) if covariance is None else covariance.to(z)
+        past = past_state("covariance", covariance, z.new_zeros(D, D))
         moments = z.mT @ z / N
         if sequential:
             steps = []

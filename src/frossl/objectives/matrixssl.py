@@ -36,32 +36,37 @@ def matrixssl_loss(
     """
     V, N, D = z.shape
     teacher = center(unit(as_target(target, z)))
-    if len(teacher) != V:
-        raise ValueError(f"target has {len(teacher)} views; z has {V}")
     student = center(unit(z))
     lift = eps * torch.eye(D, dtype=z.dtype, device=z.device)
     own = teacher.mT @ teacher / N + lift  # (V, D, D)
     others = (own.sum(0) - own) / (V * (V - 1))  # the sum over r ≠ v, as the trace is linear in it
-    alignment = (others * _log_series(student.mT @ student / N + lift, order)).sum()
+    alignment = _trace_with_log(others, student.mT @ student / N + lift, order).sum()
     uniformity = z.new_zeros(())
     students = student.unbind()  # indexing would cost the gradient of all views for each pair
     for v, r in permutations(range(V), 2):
-        series = _log_series(teacher[r].mT @ students[v] / N + lift, order)
-        uniformity = uniformity + torch.diagonal(series).sum()
+        uniformity = uniformity + _trace_with_log(None, teacher[r].mT @ students[v] / N + lift, order)
     return LossTerms.of(
         invariance=-invariance_weight * alignment,
         variance=-variance_weight * uniformity / (V * (V - 1)),
     )
 
 
-def _log_series(matrix: Tensor, order: int) -> Tensor:
-    """Σ_{k=1..order} (−1)^{k+1} (Q − I)^k / k, by Horner's rule: order − 1 products."""
+def _trace_with_log(weight: Tensor | None, matrix: Tensor, order: int) -> Tensor:
+    """tr(P · Σ_{k=1..order} (−1)^{k+1} (Q − I)^k / k), by Horner's rule; P = I if there is no weight.
+
+    order − 2 products, and one more with a weight.
+    """
     identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     x = matrix - identity
-    total = identity * ((-1) ** (order + 1) / order)
-    for k in range(order - 1, 0, -1):
-        total = identity * ((-1) ** (k + 1) / k) + x @ total
-    return torch.matmul(x, total)
+    signs = [(-1) ** (k + 1) / k for k in range(1, order + 1)]
+    total = identity * signs[-1]
+    if order > 1:
+        total = identity * signs[-2] + signs[-1] * x
+    for sign in reversed(signs[:-2]):
+        total = identity * sign + x @ total
+    left = x if weight is None else weight @ x
+    trace: Tensor = (left * total.mT).sum((-2, -1))
+    return trace
 
 
 PRESETS: dict[str, Preset] = {"default": lambda V: {}, "released": lambda V: {}}

@@ -21,7 +21,8 @@ def mmcr_loss(z: Tensor, *, variance_weight: float = 1.0, local_weight: float = 
 
     Departures: none. Lightly's loss leaves the unit rows to the caller, and then has no minimum.
 
-    Cost: time V·N·D + N·D·min(N, D), constant in V but for the mean; memory N·D.
+    Cost: time V·N·D + N·D·min(N, D), constant in V but for the mean, and N·V²·D for the local term; memory
+    V·N·D.
     """
     u = unit(z)
     spread = nuclear_norm(u.mean(0))

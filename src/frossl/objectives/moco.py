@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,8 +39,6 @@ def moco_loss(
     if queue.ndim != 2 or queue.shape[1] != D:
         raise ValueError(f"queue has shape {tuple(queue.shape)}; expected (Q, {D}) as z has {tuple(z.shape)}")
     keys = unit(as_target(target, z))
-    if len(keys) != V:
-        raise ValueError(f"target has {len(keys)} views; z has {V}")
     queries = unit(z)
     positive = torch.einsum("vnd,rnd->vrn", queries, keys) / temperature
     negative = (queries @ queue.detach().to(z).mT / temperature).logsumexp(-1)  # (V, N)
@@ -80,18 +79,22 @@ class MoCoLoss(Objective):
         self.queue_size = queue_size
 
     def running(self, D: int) -> dict[str, Tensor | None]:
-        return {"queue": self._first_queue(D) if self.queue is None else self.queue}
+        return {"queue": _first_queue(self.queue_size, D) if self.queue is None else self.queue}
 
     @torch.no_grad()
     def keep(self, state: Mapping[str, Tensor]) -> None:
-        keys = state["keys"][-self.queue_size :]
+        keys = state["keys"]
         if self.queue is None or self.oldest is None:
-            self.queue = self._first_queue(keys.shape[1]).to(keys)
-            self.oldest = torch.zeros((), dtype=torch.int64, device=keys.device)
-        places = (self.oldest + torch.arange(len(keys), device=keys.device)) % self.queue_size
+            self.queue = _first_queue(self.queue_size, keys.shape[1])
+            self.oldest = torch.zeros((), dtype=torch.int64)
+        queue, oldest = self.queue.to(keys.device), self.oldest.to(keys.device)
+        keys = keys[-len(queue) :]
+        places = (oldest + torch.arange(len(keys), device=keys.device)) % len(queue)
         # a new tensor, as the graph of this step may still read the old one
-        self.queue = self.queue.index_copy(0, places, keys.to(self.queue))
-        self.oldest = (self.oldest + len(keys)) % self.queue_size
+        self.queue = queue.index_copy(0, places, keys.to(queue))
+        self.oldest = (oldest + len(keys)) % len(queue)
 
-    def _first_queue(self, D: int) -> Tensor:
-        return unit(torch.randn(self.queue_size, D, generator=torch.Generator().manual_seed(0)))
+
+@functools.lru_cache(maxsize=1)
+def _first_queue(size: int, D: int) -> Tensor:
+    return unit(torch.randn(size, D, generator=torch.Generator().manual_seed(0)))

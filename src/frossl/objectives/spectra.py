@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from frossl.objectives.terms import concentration, gram
+from frossl.objectives.terms import concentration, gram, unit_trace
 
 Function = Callable[[Tensor], Tensor]
 
@@ -44,16 +45,13 @@ def renyi_variance(z: Tensor, alpha: float = 2.0) -> Tensor:
         raise ValueError(f"alpha is {alpha}; expected a number above 0")
     if alpha == 2:
         return concentration(z).log()
-    tiny: float = torch.finfo(z.dtype).tiny ** 0.5
     if alpha > 2 and alpha == int(alpha):
-        matrix = gram(z)
-        trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
-        matrix = matrix / trace.clamp_min(tiny)[..., None, None]
+        matrix, there = unit_trace(gram(z))
         half = torch.linalg.matrix_power(matrix, int(alpha) // 2)
         other = half @ matrix if int(alpha) % 2 else half
         power = (half * other).sum((-2, -1))
         # views without any spread count as rank 1, as they do for α = 2
-        return torch.where(trace > tiny, power, 1.0).log() / (alpha - 1)
+        return torch.where(there, power, 1.0).log() / (alpha - 1)
     shares = eigenvalue_shares(z)
     if alpha == 1:
         return -von_neumann_entropy(shares)
@@ -77,8 +75,9 @@ def nuclear_norm(z: Tensor) -> Tensor:
 
 
 def log_det(matrix: Tensor) -> Tensor:
-    """log det of symmetric positive definite matrices, by Cholesky; no host synchronization."""
-    factor: Tensor = torch.linalg.cholesky_ex(matrix)[0]
+    """log det of symmetric matrices, by Cholesky without a host wait; NaN if not positive definite."""
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    factor = torch.where((info > 0)[..., None, None], torch.nan, factor)
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
@@ -100,6 +99,7 @@ class _MatrixFunction(torch.autograd.Function):
         return result
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         vectors, differences = ctx.saved_tensors
         inner = vectors.mT @ ((gradient + gradient.mT) / 2) @ vectors

@@ -75,13 +75,13 @@ def whiten(z: Tensor, *, eps: float) -> Tensor:
 
     The diagonal is raised by rounding error, so that collapsed images can be factored too.
     """
-    D = z.shape[-1]
-    identity = torch.eye(D, dtype=z.dtype, device=z.device)
-    matrix = (1 - eps) * covariance(z) + eps * identity
-    trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1).detach()
-    lift = (4 * torch.finfo(z.dtype).eps * trace).clamp_min(1e-24)[..., None, None]
-    factor, _ = torch.linalg.cholesky_ex(matrix + lift * identity)
-    white: Tensor = torch.linalg.solve_triangular(factor, center(z).mT, upper=False)
+    N, D = z.shape[-2:]
+    z = center(z)
+    matrix = (1 - eps) / (N - 1) * (z.mT @ z) + eps * torch.eye(D, dtype=z.dtype, device=z.device)
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1).detach()
+    lift = (4 * D * torch.finfo(z.dtype).eps * diagonal).clamp_min(1e-24)
+    factor, _ = torch.linalg.cholesky_ex(matrix + lift.diag_embed())
+    white: Tensor = torch.linalg.solve_triangular(factor, z.mT, upper=False)
     return white.mT
 
 
@@ -112,6 +112,11 @@ def cosine_between_pairs(z: Tensor, global_views: int | None = None) -> Tensor:
     leading, others = u[:count].sum(0), u[count:].sum(0)
     within = (leading.square().sum() - u[:count].square().sum()) / 2
     return (within + (leading * others).sum()) / (N * (count * (count - 1) / 2 + count * (V - count)))
+
+
+def sum_of_later(z: Tensor) -> Tensor:
+    """(V − 1, N, D): for each view but the last, the sum of those after it; linear in V."""
+    return z.flip(0).cumsum(0).flip(0)[1:]
 
 
 def cosine_to_others(p: Tensor, target: Tensor) -> Tensor:
@@ -152,16 +157,24 @@ def gram(z: Tensor) -> Tensor:
     return z.mT @ z if z.shape[-2] > z.shape[-1] else z @ z.mT
 
 
+def unit_trace(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Matrices divided by their trace, and which of them have one."""
+    trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+    there = trace > torch.finfo(matrix.dtype).tiny
+    return matrix / torch.where(there, trace, 1.0)[..., None, None], there
+
+
 def concentration(z: Tensor) -> Tensor:
-    """‖C_v‖²_F of the unit-trace covariance C_v, one number a view: 1 / effective rank, in [1/min(N, D), 1].
-
-    Views without any spread count as rank 1.
-    """
-    trace = z.square().sum((-2, -1))
-    tiny: float = torch.finfo(z.dtype).tiny ** 0.5
-    return (gram(z).square().sum((-2, -1)) + tiny) / (trace.square() + tiny)
+    """‖C_v‖²_F of the unit-trace covariance of each view: 1 / effective rank, in [1/min(N, D), 1]."""
+    return concentration_of(gram(z))
 
 
-def effective_rank(z: Tensor) -> Tensor:
-    """tr(C)² / ‖C‖²_F of zᵀz, the participation ratio of its eigenvalues; the mean over views."""
-    return concentration(z.detach()).reciprocal().mean()
+def concentration_of(matrix: Tensor) -> Tensor:
+    """The same of Gram matrices or covariances. Without any spread the rank counts as 1."""
+    share, there = unit_trace(matrix)
+    return torch.where(there, share.square().sum((-2, -1)), 1.0)
+
+
+def effective_rank(matrix: Tensor) -> Tensor:
+    """tr(C)² / ‖C‖²_F of Gram matrices or covariances, the participation ratio of eigenvalues; their mean."""
+    return concentration_of(matrix.detach()).reciprocal().mean()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from frossl.objectives.contract import Objective, Preset, Views, as_target, objective
-from frossl.objectives.terms import unit
+from frossl.objectives.contract import Objective, Preset, Views, as_target, objective, past_state
+from frossl.objectives.terms import sum_of_later, unit
 from frossl.types import LossTerms
 
 
@@ -35,16 +34,14 @@ def tico_loss(
     Departures: none at V = 2. C′ holds the current batch with its gradient; `detach=True` without it, as
     Lightly does (which also adds the constant 1).
 
-    Cost: time V·N·D² + V²·N·D, memory D².
+    Cost: time V·N·D², memory D².
     """
-    V, _, D = z.shape
+    D = z.shape[-1]
     keys = unit(as_target(target, z))
-    if len(keys) != V:
-        raise ValueError(f"target has {len(keys)} views; z has {V}")
     online = unit(z if symmetric else z[:-1])
     rows = online.reshape(-1, D)
     source = rows.detach() if detach else rows
-    past = z.new_zeros(D, D) if covariance is None else covariance.to(z)
+    past = past_state("covariance", covariance, z.new_zeros(D, D))
     new = momentum * past + (1 - momentum) / len(rows) * (source.mT @ source)
     return LossTerms.of(
         invariance=-invariance_weight * _agreement(online, keys, symmetric=symmetric),
@@ -59,8 +56,7 @@ def _agreement(online: Tensor, keys: Tensor, *, symmetric: bool) -> Tensor:
     if symmetric:
         partners = keys.sum(0) - keys
         return (online * partners).sum() / (N * V * (V - 1))
-    partners = torch.stack([keys[v + 1 :].sum(0) for v in range(V - 1)])
-    return (online * partners).sum() / (N * V * (V - 1) / 2)
+    return (online * sum_of_later(keys)).sum() / (N * V * (V - 1) / 2)
 
 
 PRESETS: dict[str, Preset] = {

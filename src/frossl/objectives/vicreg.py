@@ -5,7 +5,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from frossl.objectives.contract import Objective, Preset, objective
-from frossl.objectives.terms import covariance, hinge_on_deviation, mse_between_pairs, off_diagonal
+from frossl.objectives.terms import (
+    covariance,
+    effective_rank,
+    hinge_on_deviation,
+    mse_between_pairs,
+    off_diagonal,
+)
 from frossl.types import LossTerms
 
 
@@ -25,19 +31,18 @@ def vicreg_loss(
 
     a is `invariance_weight`, b `variance_weight`, c `covariance_weight`; Var and Cov are unbiased.
 
-    Departures: none at V = 2, where this is the authors' code. Their paper has Σ_v instead of mean_v in the
-    second term, as solo-learn does: preset `paper`.
+    Departures: none at V = 2, where this is the authors' code. Their paper has twice
+    the second term at V = 2, as solo-learn does: preset `paper`.
 
     Cost: time V·N·D², memory V·D².
     """
     D = z.shape[-1]
     matrix = covariance(z)
-    squares, trace = matrix.square().sum((-2, -1)), matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
     return LossTerms.of(
         invariance=invariance_weight * mse_between_pairs(z),
         variance=variance_weight * hinge_on_deviation(z, eps=eps).mean(),
         covariance=2 * covariance_weight / D * off_diagonal(matrix).mean(),
-        extras={"effective_rank": (trace.square() / squares.clamp_min(1e-30)).mean()},
+        extras={"effective_rank": effective_rank(matrix)},
     )
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from frossl.objectives.contract import Objective, Preset, objective
 from frossl.objectives.slices import directions
-from frossl.objectives.terms import center, inverse_length, mse_to_global_mean
+from frossl.objectives.terms import center, inverse_length, mse_to_global_mean, rounding
 from frossl.types import LossTerms
 
 
@@ -40,7 +40,8 @@ def visreg_loss(
     N = z.shape[1]
     moved = center(z)
     variance = moved.square().mean(-2, keepdim=True)
-    root = variance * inverse_length(variance)
+    constant = rounding(z.detach().square().mean(-2, keepdim=True), z)
+    root = variance * inverse_length(variance, constant)
     unit_scale = moved / (root.detach() + (eps if shape_eps is None else shape_eps))
     ordered = (unit_scale @ directions(slices, z, rng)).sort(dim=-2).values
     n = torch.arange(1, N + 1, dtype=z.dtype, device=z.device)[:, None]

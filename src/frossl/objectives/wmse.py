@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from frossl.objectives.contract import Objective, Preset, objective
-from frossl.objectives.terms import cosine_between_pairs, unit, whiten
+from frossl.objectives.terms import cosine_between_pairs, sum_of_later, unit, whiten
 from frossl.types import LossTerms
 
 
@@ -39,24 +39,21 @@ def wmse_loss(
     runs = max(1, N // sub_batch)
     total = z.new_zeros(())
     for _ in range(iterations):
-        order = torch.arange(N) if runs == 1 else torch.randperm(N, generator=rng, device=_device(rng, z))
-        white = torch.cat(
-            [whiten(z[:, rows], eps=eps) for rows in order.to(z.device).tensor_split(runs)], dim=1
-        )
+        if runs == 1:
+            white = whiten(z, eps=eps)
+        else:
+            order = torch.randperm(N, generator=rng, device=z.device if rng is None else rng.device)
+            parts = order.to(z.device).tensor_split(runs)
+            white = torch.cat([whiten(z[:, rows], eps=eps) for rows in parts], dim=1)
         total = total + (_later_stopped(white) if detach else cosine_between_pairs(white))
     return LossTerms.of(invariance=2 - 2 * total / iterations)
-
-
-def _device(rng: torch.Generator | None, z: Tensor) -> torch.device:
-    return z.device if rng is None else rng.device
 
 
 def _later_stopped(white: Tensor) -> Tensor:
     """Mean cosine over pairs v < r without the gradient of view r."""
     V, N, _ = white.shape
     u = unit(white)
-    later = u.detach().flip(0).cumsum(0).flip(0)[1:]  # row v: the sum of the views after v
-    return (u[:-1] * later).sum() / (N * V * (V - 1) / 2)
+    return (u[:-1] * sum_of_later(u.detach())).sum() / (N * V * (V - 1) / 2)
 
 
 PRESETS: dict[str, Preset] = {
