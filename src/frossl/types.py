@@ -37,6 +37,10 @@ class Clock:
         """True once in `every` steps, and on the last step."""
         return (self.step + 1) % every == 0 or self.step + 1 == self.total
 
+    def generator(self) -> torch.Generator:
+        """Random numbers of this step: the same on every process, and after a resume."""
+        return torch.Generator().manual_seed(self.seed * 1_000_003 + self.step)
+
 
 @dataclass(frozen=True)
 class LossTerms:

@@ -163,7 +163,7 @@ def test_json_is_the_last_line_of_standard_output(tmp_path, monkeypatch, capsys)
 
 def test_list_prints_names(monkeypatch, capsys):
     _, out, _ = call(monkeypatch, capsys, "list")
-    for words in ("methods: frossl", "cifar10-mini", "symmetric", "demo"):
+    for words in ("methods: barlow", "cifar10-mini", "symmetric", "demo"):
         assert words in out
     _, out, _ = call(monkeypatch, capsys, "list", "backbones", "--like", "resnet18")
     assert "resnet18" in out.splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -56,16 +57,30 @@ def check(config: Config) -> None:
     name = config.objective.method
     if name not in METHODS:
         raise unknown("method", name, METHODS)
-    known = inspect.signature(OBJECTIVES[name]).parameters
-    for option in config.objective.options:
-        if option not in known:
-            raise unknown(f"option of {name}", option, known)
+    split_options(config)
     check_backbone(config.network.backbone)
     if config.train.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("train.device", "cuda", "torch sees no CUDA device here; use cpu")
     if config.train.device == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("train.device", "mps", "torch sees no MPS device here; use cpu")
     max_steps()
+
+
+def split_options(config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of the method itself, and those of its objective: one table in the configuration."""
+    name = config.objective.method
+    of_method = {
+        option
+        for option, parameter in inspect.signature(METHODS[name]).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    of_objective = set(inspect.signature(OBJECTIVES[name]).parameters)
+    given = config.objective.options
+    for option in given:
+        if option not in of_method | of_objective:
+            raise unknown(f"option of {name}", option, of_method | of_objective)
+    method = {option: value for option, value in given.items() if option in of_method}
+    return method, {option: value for option, value in given.items() if option not in of_method}
 
 
 def settle(
@@ -84,6 +99,14 @@ def settle(
         specs = share_out(specs, views)
     if sum(spec.count for spec in specs) < 2:
         raise InputError("the views add up to one; views of one image are compared, so give at least 2")
+    name, sizes = config.objective.method, sorted({spec.size for spec in specs}, reverse=True)
+    objective = config.objective
+    if len(sizes) > 1:
+        if not METHODS[name].multi_crop:
+            raise InputError(f"{name} takes views of one size, not {sizes}; choose one, or another method")
+        if "global_views" in inspect.signature(OBJECTIVES[name]).parameters:
+            leading = sum(spec.count for spec in specs if spec.size == sizes[0])
+            objective = replace(objective, options={"global_views": leading, **objective.options})
     device = config.train.device or best_device()
     stem = config.network.stem or default_stem(config.network.backbone, size=max(spec.size for spec in specs))
     channels_last = config.train.channels_last
@@ -91,6 +114,7 @@ def settle(
         config,
         data=replace(config.data, size=data.size),
         network=replace(config.network, stem=stem),
+        objective=objective,
         train=replace(
             config.train,
             device=device,
@@ -120,8 +144,9 @@ def build_method(config: Config) -> JointEmbedding:
             out=network.projector_out,
             layers=network.projector_layers,
         )
-    objective = OBJECTIVES[config.objective.method](**config.objective.options)
-    return METHODS[config.objective.method](backbone, projector, objective)
+        name = config.objective.method
+        of_method, of_objective = split_options(config)
+        return METHODS[name](backbone, projector, OBJECTIVES[name](**of_objective), **of_method)
 
 
 @torch.no_grad()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +16,13 @@ from frossl.types import Clock, LossTerms
 class JointEmbedding(nn.Module):
     """Backbone and projector shared by every view."""
 
+    multi_crop: ClassVar[bool] = True
+    """Views may have several sizes; the first is the global one."""
+
     def __init__(self, backbone: nn.Module, projector: nn.Module, objective: Objective) -> None:
         super().__init__()
         self.backbone, self.projector, self.objective = backbone, projector, objective
+        self._draws = "rng" in inspect.signature(type(objective).function).parameters
 
     @property
     def encoder(self) -> nn.Module:
@@ -36,7 +42,11 @@ class JointEmbedding(nn.Module):
         return {"features": torch.stack(features), "z": torch.stack([self.projector(f) for f in features])}
 
     def loss(self, gathered: dict[str, Tensor], clock: Clock) -> LossTerms:
-        return self.objective.terms(gathered["z"])
+        return self.objective.terms(gathered["z"], **self.inputs(gathered, clock))
+
+    def inputs(self, gathered: dict[str, Tensor], clock: Clock) -> dict[str, Any]:
+        """What the objective needs besides z."""
+        return {"rng": clock.generator()} if self._draws else {}
 
     def before_update(self, clock: Clock) -> None:
         """Between backward and optimizer: nothing here."""

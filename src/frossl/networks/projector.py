@@ -7,6 +7,11 @@ from itertools import pairwise
 from torch import nn
 
 
+def output_of(projector: nn.Module) -> int:
+    """How many numbers it gives."""
+    return [module.out_features for module in projector.modules() if isinstance(module, nn.Linear)][-1]
+
+
 def build_projector(features: int, *, hidden: int, out: int, layers: int = 3) -> nn.Sequential:
     """(Linear–BatchNorm–ReLU) × (layers − 1), then Linear: as in the paper."""
     widths = [features] + [hidden] * (layers - 1)

@@ -15,14 +15,15 @@ def byol_loss(z: Tensor, *, target: Views | None = None) -> LossTerms:
 
         L = 2 · mean_{v≠r} mean_n ‖z_v/|z_v| − t_r/|t_r|‖²  =  4 − 4 · mean_{v≠r} mean_n cos(z_v, sg(t_r))
 
-    z: predictions (V, N, D). target: projections (V, N, D) of the teacher, without gradient (z itself, if
-    None). It is 4 + 4 times SimSiam's loss. Nothing here prevents collapse: predictor and teacher do.
+    z: predictions (V, N, D). target: projections (V_t, N, D) of the teacher for the first V_t views (all, or
+    fewer with multi-crop), without gradient (z itself, if None). It is 4 + 4 times SimSiam's loss. Nothing
+    here prevents collapse: predictor and teacher do.
 
     Departures: none; two views give the sum of both directions, as the original does.
 
     Cost: time and memory V·N·D.
     """
-    return LossTerms.of(invariance=4 - 4 * cosine_to_others(z, as_target(target, z)))
+    return LossTerms.of(invariance=4 - 4 * cosine_to_others(z, as_target(target, z, fewer=True)))
 
 
 PRESETS: dict[str, Preset] = {"default": lambda V: {}, "released": lambda V: {}}

@@ -196,7 +196,7 @@ class Objective(nn.Module):
     def terms(self, z: Views, **inputs: Any) -> LossTerms:
         """The same without any change of state: for a loop that keeps it after a good update."""
         check_views(z)
-        return type(self).function(z, **self.options, **self.running(z[0].shape[-1]), **inputs)
+        return type(self).function(z, **{**self.options, **self.running(z[0].shape[-1]), **inputs})
 
     def running(self, D: int) -> dict[str, Tensor | None]:
         """The state that the function reads, for projections of D columns."""

@@ -15,14 +15,15 @@ def simsiam_loss(z: Tensor, *, target: Views | None = None) -> LossTerms:
 
         L = −mean_{v≠r} mean_n cos(z_v, sg(t_r))
 
-    z: predictions (V, N, D). target: projections (V, N, D), whose gradient is stopped (z itself, if None).
+    z: predictions (V, N, D). target: projections (V_t, N, D) of the first V_t views (of all, or fewer with
+    multi-crop), whose gradient is stopped (z itself, if None).
     Nothing here prevents collapse: the predictor does.
 
     Departures: none.
 
     Cost: time and memory V·N·D.
     """
-    return LossTerms.of(invariance=-cosine_to_others(z, as_target(target, z)))
+    return LossTerms.of(invariance=-cosine_to_others(z, as_target(target, z, fewer=True)))
 
 
 PRESETS: dict[str, Preset] = {"default": lambda V: {}, "released": lambda V: {}}

@@ -120,11 +120,15 @@ def sum_of_later(z: Tensor) -> Tensor:
 
 
 def cosine_to_others(p: Tensor, target: Tensor) -> Tensor:
-    """Mean cosine of rows over ordered pairs of views v ≠ r, prediction v with target r, linear in V."""
+    """Mean cosine of rows over pairs of views v ≠ r, prediction v with target r; linear in V.
+
+    target: (V_t, N, D), of the first V_t of the V views in p.
+    """
     V, N, _ = p.shape
+    count = len(target)
     p, target = unit(p), unit(target)
     every = (p.sum(0) * target.sum(0)).sum()
-    return (every - (p * target).sum()) / (N * V * (V - 1))
+    return (every - (p[:count] * target).sum()) / (N * count * (V - 1))
 
 
 def cross_entropy_to_others(log_p: Tensor, target: Tensor) -> Tensor:

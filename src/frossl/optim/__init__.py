@@ -2,6 +2,6 @@
 
 from frossl.optim.groups import build_optimizer
 from frossl.optim.lars import LARS
-from frossl.optim.schedule import warmup_cosine
+from frossl.optim.schedule import cosine, linear, warmup_cosine
 
-__all__ = ["LARS", "build_optimizer", "warmup_cosine"]
+__all__ = ["LARS", "build_optimizer", "cosine", "linear", "warmup_cosine"]

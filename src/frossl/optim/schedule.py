@@ -5,6 +5,17 @@ from __future__ import annotations
 import math
 
 
+def cosine(step: int, *, total: int, start: float, end: float) -> float:
+    """From `start` at step 0 to `end` at step `total`, along half a cosine."""
+    done = min(1.0, step / max(1, total))
+    return end + (start - end) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def linear(step: int, *, total: int, start: float, end: float) -> float:
+    """From `start` at step 0 to `end` at step `total`, and there it stays."""
+    return end if step >= total else start + (end - start) * step / total
+
+
 def warmup_cosine(step: int, *, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
     """Rise linearly to `peak` over `warmup` steps, then fall along a cosine to `floor` at step `total`."""
     if step < warmup:

@@ -1,0 +1,101 @@
+"""Methods in which views predict a target: SimSiam, and those with a teacher that follows the student."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from frossl.methods.joint import JointEmbedding
+from frossl.networks import build_projector, follow, output_of, teacher_of
+from frossl.objectives import Objective
+from frossl.optim import cosine
+from frossl.types import Clock, LossTerms
+
+
+class SimSiam(JointEmbedding):
+    """A predictor, and the stopped projections of the other views as targets."""
+
+    def __init__(
+        self, backbone: nn.Module, projector: nn.Module, objective: Objective, *, predictor_hidden: int = 512
+    ) -> None:
+        super().__init__(backbone, projector, objective)
+        width = output_of(projector)
+        self.predictor = build_projector(width, hidden=predictor_hidden, out=width, layers=2)
+
+    def project(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+        projected = super().project(views)
+        return {**projected, "p": torch.stack([self.predictor(z) for z in projected["z"]])}
+
+    def loss(self, gathered: dict[str, Tensor], clock: Clock) -> LossTerms:
+        return self.objective.terms(gathered["p"], target=gathered["z"].detach())
+
+
+class Momentum(JointEmbedding):
+    """A teacher: backbone and projector that follow the student's; its projections are the targets.
+
+    ema, ema_end: how much of the teacher stays in a step, rising along a cosine.
+    """
+
+    multi_crop: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projector: nn.Module,
+        objective: Objective,
+        *,
+        ema: float = 0.99,
+        ema_end: float = 1.0,
+    ) -> None:
+        super().__init__(backbone, projector, objective)
+        self.teacher = teacher_of(nn.Sequential(backbone, projector))
+        self.ema, self.ema_end = ema, ema_end
+
+    @torch.no_grad()
+    def targets(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The teacher's projections of the global views."""
+        return {"target": torch.stack([self.teacher(view) for view in views[0]])}
+
+    def inputs(self, gathered: dict[str, Tensor], clock: Clock) -> dict[str, Any]:
+        return {**super().inputs(gathered, clock), "target": gathered["target"]}
+
+    def after_update(self, state: dict[str, Tensor], clock: Clock) -> None:
+        super().after_update(state, clock)
+        decay = cosine(clock.step, total=clock.total, start=self.ema, end=self.ema_end)
+        follow(self.teacher, nn.Sequential(self.backbone, self.projector), momentum=decay)
+
+
+class BYOL(Momentum):
+    """A teacher, and a predictor on the student's side."""
+
+    multi_crop: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projector: nn.Module,
+        objective: Objective,
+        *,
+        ema: float = 0.99,
+        ema_end: float = 1.0,
+        predictor_hidden: int = 4096,
+    ) -> None:
+        super().__init__(backbone, projector, objective, ema=ema, ema_end=ema_end)
+        width = output_of(projector)
+        self.predictor = build_projector(width, hidden=predictor_hidden, out=width, layers=2)
+
+    def project(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+        projected = super().project(views)
+        return {**projected, "p": torch.stack([self.predictor(z) for z in projected["z"]])}
+
+    def loss(self, gathered: dict[str, Tensor], clock: Clock) -> LossTerms:
+        return self.objective.terms(gathered["p"], **self.inputs(gathered, clock))
+
+
+class MatrixSSL(BYOL):
+    """As BYOL, with an objective that compares every view with every other."""
+
+    multi_crop: ClassVar[bool] = False

@@ -1,0 +1,68 @@
+"""SwAV: views predict each other's balanced assignments to prototypes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from frossl.methods.joint import JointEmbedding
+from frossl.networks import Prototypes, output_of
+from frossl.objectives import Objective
+from frossl.types import Clock, LossTerms
+
+
+class SwAV(JointEmbedding):
+    """prototypes: how many. freeze: share of the steps in which they stay. queue_size: embeddings of earlier
+    global views that share in the assignment, from the share `queue_from` of the steps on; 0 for none."""
+
+    queue: Tensor
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projector: nn.Module,
+        objective: Objective,
+        *,
+        prototypes: int = 3000,
+        freeze: float = 0.002,
+        queue_size: int = 0,
+        queue_from: float = 0.05,
+    ) -> None:
+        super().__init__(backbone, projector, objective)
+        width, leading = output_of(projector), objective.options["global_views"]
+        self.prototypes = Prototypes(width, prototypes)
+        self.freeze, self.queue_size, self.queue_from = freeze, queue_size, queue_from
+        self.register_buffer("queue", torch.zeros(leading, queue_size, width))
+
+    def project(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+        projected = super().project(views)
+        return {**projected, "scores": torch.stack([self.prototypes(z) for z in projected["z"]])}
+
+    def loss(self, gathered: dict[str, Tensor], clock: Clock) -> LossTerms:
+        terms = self.objective.terms(gathered["scores"], **self.inputs(gathered, clock))
+        if not self.queue_size:
+            return terms
+        newest = F.normalize(gathered["z"][: len(self.queue)].detach(), dim=-1)
+        return replace(terms, state={**terms.state, "newest": newest})
+
+    def inputs(self, gathered: dict[str, Tensor], clock: Clock) -> dict[str, Any]:
+        filled = clock.step * gathered["z"].shape[1] >= self.queue_size > 0
+        if not filled or clock.step < self.queue_from * clock.total:
+            return {}
+        with torch.no_grad():
+            return {"queue": self.prototypes(self.queue)}
+
+    def before_update(self, clock: Clock) -> None:
+        if clock.step < self.freeze * clock.total:
+            self.prototypes.weight.grad = None
+
+    def after_update(self, state: dict[str, Tensor], clock: Clock) -> None:
+        self.prototypes.renormalize()
+        if self.queue_size:
+            newest = state["newest"].to(self.queue)
+            self.queue = torch.cat([newest, self.queue], dim=1)[:, : self.queue_size]
