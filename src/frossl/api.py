@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import resources
@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
+from torch import Tensor
 
 import frossl.engine as engine
 from frossl.artifacts import load_encoder, save_encoder
 from frossl.augment import VIEW_SETS
-from frossl.config import Config, Network
+from frossl.config import Config, Network, Objective
 from frossl.data import NAMED, Dataset, open_dataset
 from frossl.errors import InputError, unknown
 from frossl.evaluation import (
+    Labelled,
     Score,
+    bag_of_features,
     extract,
     few_label_accuracy,
     knn_accuracy,
@@ -32,6 +35,7 @@ from frossl.live import Bar, PlainLines
 from frossl.methods import METHODS
 from frossl.networks import Encoder, timm_names
 from frossl.runs import RunFolder, provenance
+from frossl.types import Watch
 
 __all__ = ["Comparison", "Demo", "Run", "demo", "knn", "load_encoder", "pretrain", "recipes", "resume"]
 
@@ -90,8 +94,8 @@ class Run:
     def encoder(self) -> Encoder:
         return load_encoder(self.path)
 
-    def knn(self, *, k: int | None = None) -> Comparison:
-        return knn(self.path, k=k)
+    def knn(self, *, k: int | None = None, crops: int | None = None) -> Comparison:
+        return knn(self.path, k=k, crops=crops)
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,9 @@ def pretrain(
     batch_size: int | None = None,
     lr: float | None = None,
     seed: int | None = None,
+    weights: str | Path | None = None,
+    loggers: Sequence[str] = (),
+    watches: Sequence[Watch] = (),
     overwrite: bool = False,
     quiet: bool = False,
 ) -> Run:
@@ -125,35 +132,45 @@ def pretrain(
 
     data: a folder of images, or the name of a data set. out: where the run is kept (runs/NAME if not
     given). config: where to start from (the `default` recipe if not given); the other arguments override
-    it. lr: rate per 256 images. Ends early, with a checkpoint, on Ctrl-C; `resume` goes on from there.
+    it. lr: rate per 256 images. weights: a local file to start from. loggers: tensorboard, wandb, mlflow.
+    watches: who looks at the steps (see `Watch`). Ends early, with a checkpoint, on Ctrl-C; `resume` goes on
+    from there.
     """
     console = _console(quiet)
-    config = config or recipe("default")
+    config = config or recipe("default", method=method)
+    if method is not None and method != config.objective.method:
+        config = replace(config, objective=Objective(method))  # options are another method's
     config = replace(
         config,
         data=replace(config.data, source=_absolute(data)),
-        network=_network(config.network, backbone, width),
-        objective=_given(config.objective, method=method),
+        network=_network(config.network, backbone, width, weights),
         optim=_given(config.optim, base_lr=lr),
-        train=_given(config.train, epochs=epochs, batch_size=batch_size, seed=seed),
+        train=_given(
+            config.train, epochs=epochs, batch_size=batch_size, seed=seed, loggers=tuple(loggers) or None
+        ),
     )
     engine.check(config)
     out = Path(out) if out is not None else _free_folder(Path("runs") / _slug(data))
     RunFolder.check_free(out, overwrite=overwrite)
     largest = LARGEST_STORED[config.train.device or engine.best_device()]
     dataset = open_dataset(config.data.source, size=config.data.size, largest=largest)
-    config = engine.settle(config, dataset, views=views, view_set_name=view_set)
+    if view_set is not None:
+        config = replace(config, view_set=view_set, views=())
+    config = engine.settle(config, dataset, views=views)
     engine.build_method(config)  # refuse what cannot be built while there is still nothing on disk
     source = dataset.train.source
     folder = RunFolder.create(out, overwrite=overwrite)
     origin = provenance(seed=config.train.seed, index_digest=source.digest, images=len(source))
     folder.write_json("provenance.json", origin)
     folder.write_text(folder.config_file.name, config.to_toml())
-    return _train(config, dataset, folder, console)
+    return _train(config, dataset, folder, console, watches)
 
 
-def resume(run: str | Path, *, quiet: bool = False) -> Run:
-    """Go on with a run that was stopped, from its newest checkpoint, as if it had never stopped."""
+def resume(run: str | Path, *, watches: Sequence[Watch] = (), quiet: bool = False) -> Run:
+    """Go on with a run that was stopped, from its newest checkpoint, as if it had never stopped.
+
+    Everything is read from the run folder, but `watches`, which are functions.
+    """
     console, folder = _console(quiet), RunFolder.open(run)
     if folder.read_status()["state"] == "finished" and folder.encoder.is_file():
         _say(console, f"{run} is finished; there is nothing to resume")
@@ -167,15 +184,18 @@ def resume(run: str | Path, *, quiet: bool = False) -> Run:
             f"{config.data.source} holds other images than this run began with ({len(source)} now, "
             f"{known['images']} then); put them back, or start a new run"
         )
-    return _train(engine.settle(config, dataset), dataset, folder, console)
+    return _train(engine.settle(config, dataset), dataset, folder, console, watches)
 
 
-def knn(run: str | Path, *, k: int | None = None) -> Comparison:
+def knn(run: str | Path, *, k: int | None = None, crops: int | None = None) -> Comparison:
     """Accuracy of k nearest neighbours by cosine, beside raw pixels and the untrained network.
 
-    k is 20 if not given, or all labelled images if there are fewer.
+    k is 20 if not given, or all labelled images if there are fewer. crops: the features of an image are the
+    mean over so many random crops, cut as the run's largest views are, in place of the whole image.
     """
-    return _compare(run, ["knn"], k=k)["knn"]
+    if crops is not None and not 1 <= crops <= 1000:
+        raise InputError(f"crops = {crops}; give 1 to 1000 crops of each image")
+    return _compare(run, ["knn"], k=k, crops=crops)["knn"]
 
 
 def demo(
@@ -242,13 +262,16 @@ def recipes() -> dict[str, str]:
     }
 
 
-def recipe(name: str) -> Config:
+def recipe(name: str, *, method: str | None = None) -> Config:
+    """A complete run by its name, for its own method or another."""
     if name not in recipes():
         raise unknown("recipe", name, recipes())
-    return Config.from_toml(RECIPES.joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+    return Config.from_toml(RECIPES.joinpath(f"{name}.toml").read_text(encoding="utf-8"), method=method)
 
 
-def _train(config: Config, dataset: Dataset, folder: RunFolder, console: Console) -> Run:
+def _train(
+    config: Config, dataset: Dataset, folder: RunFolder, console: Console, watches: Sequence[Watch]
+) -> Run:
     state = engine.build(config, dataset, folder)
     engine.restore(state)
     _announce(state, console)
@@ -257,7 +280,7 @@ def _train(config: Config, dataset: Dataset, folder: RunFolder, console: Console
         console, largest_rank=largest_rank, start=state.step
     )
     with screen:
-        engine.fit(state, screen)
+        engine.fit(state, screen, watches)
     mean, std = dataset.statistics
     save_encoder(Encoder(state.method.encoder, size=dataset.size, mean=mean, std=std), folder)
     if bad := dataset.train.source.bad_files():
@@ -297,7 +320,9 @@ PROTOCOLS = {
 }
 
 
-def _compare(run: str | Path, protocols: Collection[str], *, k: int | None = None) -> dict[str, Comparison]:
+def _compare(
+    run: str | Path, protocols: Collection[str], *, k: int | None = None, crops: int | None = None
+) -> dict[str, Comparison]:
     """Measure the three rows by each protocol, and keep the figures in the run folder."""
     folder = RunFolder.open(run)
     config = Config.read(folder.config_file)
@@ -305,10 +330,17 @@ def _compare(run: str | Path, protocols: Collection[str], *, k: int | None = Non
     trained = load_encoder(run).to(device)
     split = labelled_split(open_dataset(config.data.source, size=config.data.size))
     untrained = trained.with_backbone(engine.build_method(config).encoder).to(device)
+    largest = max(config.views, key=lambda spec: spec.size)
+
+    def features(encoder: Encoder, images: Labelled) -> tuple[Tensor, Tensor]:
+        if crops is None:
+            return extract(encoder, images)
+        return bag_of_features(encoder, images, largest, crops=crops)
+
     rows = {
         "pixels": (*pixels(split.bank), *pixels(split.test)),
-        "untrained": (*extract(untrained, split.bank), *extract(untrained, split.test)),
-        "trained": (*extract(trained, split.bank), *extract(trained, split.test)),
+        "untrained": (*features(untrained, split.bank), *features(untrained, split.test)),
+        "trained": (*features(trained, split.bank), *features(trained, split.test)),
     }
     k = min(DEFAULT_K, len(rows["pixels"][0])) if k is None else k
     measure: dict[str, Callable[..., Score]] = {
@@ -318,8 +350,9 @@ def _compare(run: str | Path, protocols: Collection[str], *, k: int | None = Non
     }
     comparisons = {}
     for name in protocols:
-        scores = {row: measure[name](*features) for row, features in rows.items()}
-        comparison = Comparison(PROTOCOLS[name].format(k=k), split.note, **scores)
+        scores = {row: measure[name](*four) for row, four in rows.items()}
+        protocol = PROTOCOLS[name].format(k=k) + (f", bag of {crops} crops" if crops else "")
+        comparison = Comparison(protocol, split.note, **scores)
         comparisons[name] = comparison
         folder.evaluation.append(
             {
@@ -339,11 +372,14 @@ def _given(part: T, **values: Any) -> T:
     return replace(part, **{name: value for name, value in values.items() if value is not None})  # type: ignore[type-var]
 
 
-def _network(network: Network, backbone: str | None, width: float | None) -> Network:
+def _network(
+    network: Network, backbone: str | None, width: float | None, weights: str | Path | None
+) -> Network:
     """Another backbone than the configuration's comes as it is: its cuts were made for the other one."""
     if backbone is not None and backbone != network.backbone:
         network = replace(network, backbone=backbone, width=1.0, stages=None, stem=None)
-    return _given(network, width=width)
+    file = None if weights is None else str(Path(weights).expanduser().absolute())
+    return _given(network, width=width, weights=file)
 
 
 def _absolute(data: str | Path) -> str:

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 Device = Literal["cpu", "cuda", "mps"]
 Precision = Literal["32-true", "bf16-mixed"]
+Logger = Literal["tensorboard", "wandb", "mlflow"]
 
 
 def _require(condition: bool, name: str, value: object, hint: str) -> None:
@@ -102,15 +103,25 @@ class Network:
     """Keep the first stages only (ResNets): small images are small before the last."""
     stem: Literal["native", "small", "fast"] | None = None
     """`native` as timm has it; for small images `small` (stride 1) or `fast` (stride 2), without pooling."""
+    channels: int | None = None
+    """Of the images; those of the data if not given."""
+    weights: str | None = None
+    """A local file to start from: safetensors, or a torch state dict, of that backbone."""
+    freeze: int = 0
+    """How many of the first layers stay as they are: 1 is the stem, 2 the first block too, and so on."""
+    drop_path: float = 0.0
+    """Probability that a block of the backbone is skipped, rising to this at the last one."""
     projector_hidden: int = 2048
     projector_out: int = 1024
     projector_layers: int = 3
 
     def __post_init__(self) -> None:
         _require(0 < self.width <= 16, "network.width", self.width, "give a multiple up to 16, such as 0.5")
-        for name in ("stages", "projector_hidden", "projector_out", "projector_layers"):
+        for name in ("stages", "channels", "projector_hidden", "projector_out", "projector_layers"):
             value = getattr(self, name)
             _require(value is None or value >= 1, f"network.{name}", value, "give at least 1")
+        _require(self.freeze >= 0, "network.freeze", self.freeze, "give how many layers stay, 0 for none")
+        _require(0 <= self.drop_path < 1, "network.drop_path", self.drop_path, "give 0 ≤ probability < 1")
 
 
 @dataclass(frozen=True)
@@ -125,21 +136,34 @@ class Objective:
 class Optim:
     """How weights move."""
 
-    optimizer: Literal["lars", "adamw"] = "adamw"
+    optimizer: Literal["lars", "sgd", "adam", "adamw"] = "adamw"
     base_lr: float = 0.002
     """Rate for a batch of `lr_batch` images; the rate used is `lr(batch_size)`."""
     lr_batch: int = 256
     weight_decay: float = 1e-4
+    momentum: float = 0.9
+    """Of LARS and SGD."""
+    schedule: Literal["cosine", "wsd"] = "cosine"
+    """After the warm-up: `cosine` falls to zero, `wsd` stays and then falls to zero in a line."""
     warmup: float = 0.05
     """Share of the steps over which the rate rises from zero."""
+    decay: float = 0.2
+    """Share of the steps over which the rate of `wsd` falls."""
+    clip: float | None = None
+    """Gradients longer than this are scaled down to it."""
+    layer_decay: float = 1.0
+    """Each layer of the backbone moves at this share of the rate of the next."""
 
     def __post_init__(self) -> None:
         _require(0 < self.base_lr < float("inf"), "optim.base_lr", self.base_lr, "give a positive rate")
         _require(self.lr_batch >= 1, "optim.lr_batch", self.lr_batch, "give at least 1")
         _require(self.weight_decay >= 0, "optim.weight_decay", self.weight_decay, "give 0 or more")
-        _require(
-            0 <= self.warmup < 1, "optim.warmup", self.warmup, "give a share of the steps, 0 ≤ share < 1"
-        )
+        _require(0 <= self.momentum < 1, "optim.momentum", self.momentum, "give 0 ≤ momentum < 1")
+        for name in ("warmup", "decay"):
+            value = getattr(self, name)
+            _require(0 <= value < 1, f"optim.{name}", value, "give a share of the steps, 0 ≤ share < 1")
+        _require(self.clip is None or self.clip > 0, "optim.clip", self.clip, "give a positive length")
+        _require(0 < self.layer_decay <= 1, "optim.layer_decay", self.layer_decay, "give 0 < share ≤ 1")
 
     def lr(self, batch_size: int) -> float:
         """The peak rate: linear in the batch."""
@@ -156,6 +180,10 @@ class Train:
     precision: Precision | None = None
     channels_last: bool | None = None
     device: Device | None = None
+    together: bool = False
+    """Forward the views of one size as one batch, so that BatchNorm sees them all at once."""
+    loggers: tuple[Logger, ...] = ()
+    """Who is told besides metrics.jsonl."""
     log_every: int = 10
     checkpoint_every: int = 200
     """Steps between checkpoints."""
@@ -164,6 +192,9 @@ class Train:
         for name in ("epochs", "log_every", "checkpoint_every"):
             value = getattr(self, name)
             _require(value >= 1, f"train.{name}", value, "give at least 1")
+        for logger in self.loggers:
+            if logger not in typing.get_args(Logger):
+                raise unknown("logger", logger, typing.get_args(Logger))
         _require(self.batch_size >= 2, "train.batch_size", self.batch_size, "give at least 2 images")
         _require(0 <= self.seed < 1 << 31, "train.seed", self.seed, "give 0 to 2147483647")
 
@@ -177,23 +208,46 @@ class Config:
     objective: Objective = field(default_factory=Objective)
     optim: Optim = field(default_factory=Optim)
     train: Train = field(default_factory=Train)
+    view_set: str | None = None
+    """The name of the set that views are taken from, where none are given."""
     views: tuple[ViewSpec, ...] = ()
 
     def to_toml(self) -> str:
         return tomli_w.dumps(_without_none(dataclasses.asdict(self)))
 
     @classmethod
-    def from_toml(cls, text: str) -> Config:
+    def from_toml(cls, text: str, *, method: str | None = None) -> Config:
+        """A run from its TOML.
+
+        `[methods.NAME]` tables say what a method changes in the rest of the file. They count for the method
+        that is asked for (else the file's own), and other methods' options are left out.
+        """
         try:
-            return _build(cls, tomllib.loads(text), "")
+            table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"the configuration is not TOML: {error}; check that line") from None
+        changes, own = table.pop("methods", {}), table.get("objective", {}).get("method", Objective.method)
+        if method is not None and method != own:
+            table["objective"] = {"method": method}
+        return _build(cls, _merged(table, changes.get(method or own, {})), "")
 
     @classmethod
-    def read(cls, path: Path) -> Config:
+    def read(cls, path: Path, *, method: str | None = None) -> Config:
         if b"\0" in path.read_bytes():
             raise InputError(f"{path} is not a text file; give a TOML file")
-        return cls.from_toml(path.read_text(encoding="utf-8", errors="surrogateescape"))
+        return cls.from_toml(path.read_text(encoding="utf-8", errors="surrogateescape"), method=method)
+
+
+def _merged(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`table` with the values of `changes`, table by table."""
+    merged = dict(table)
+    for key, value in changes.items():
+        old = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            merged[key] = _merged(old, value)
+        else:
+            merged[key] = value
+    return merged
 
 
 def _without_none(value: Any) -> Any:

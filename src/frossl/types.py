@@ -5,6 +5,7 @@ Axis letters, everywhere: V views, N images, C channels, S pixels, F features, D
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -73,3 +74,19 @@ class LossTerms:
         """`loss`, every part and every extra as Python floats: one wait for the device in all."""
         named = {"loss": self.total.detach(), **self.parts, **self.extras}
         return dict(zip(named, torch.stack([x.to(self.total) for x in named.values()]).tolist(), strict=True))
+
+
+Look = Callable[[Tensor, dict[str, Tensor], Clock], Mapping[str, float] | None]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Somebody who looks at a step now and then: the numbers it returns go to diagnostics.jsonl.
+
+    It gets the ids (N,) of the step's images, its `features` (V, N, F) and `z` (V, N, D), detached, and the
+    clock. Nothing it does changes the run: every step draws its random numbers anew from the clock.
+    """
+
+    every: int
+    """Once in so many steps, and on the last one."""
+    look: Look

@@ -6,6 +6,7 @@ import copy
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,7 @@ from frossl.engine.step import train_step
 from frossl.errors import InputError
 from frossl.methods import METHODS
 from frossl.networks import Prototypes, follow, teacher_of
+from frossl.objectives.swav import sinkhorn
 from frossl.runs import RunFolder
 from frossl.types import Clock
 
@@ -91,7 +93,7 @@ def test_a_state_dict_round_trip_gives_the_identical_next_step(name, data):
 @pytest.mark.parametrize("name", METHODS)
 def test_two_sizes_of_views_work_or_are_refused(name, data):
     crops = (ViewSpec(size=16, count=2), ViewSpec(size=12, count=3, scale=(0.05, 0.3)))
-    if METHODS[name].multi_crop:
+    if METHODS[name].networks.multi_crop:
         state = state_of(config(name, crops), data)
         for number in range(2):
             assert step(state, number).total.isfinite()
@@ -115,6 +117,52 @@ def test_a_run_by_name_ends_with_an_encoder(name, tmp_path, monkeypatch):
     assert api.load_encoder(run.path)(torch.zeros(2, 3, 32, 32, dtype=torch.uint8)).isfinite().all()
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_every_trainable_parameter_gets_a_gradient(name, data):
+    state = state_of(config(name), data)
+    for number in range(2):  # the last norm of a residual block is zero at first, and blocks what is before
+        step(state, number)
+    clock = state.loader.clock(2)
+    views = state.augment(state.loader.source.read(state.loader.ids(2)), clock)
+    tensors = {**state.method.targets(views), **state.method.project(views)}
+    state.method.loss(tensors, clock).total.backward()
+    without = [
+        key
+        for key, p in state.method.named_parameters()
+        if p.requires_grad and (p.grad is None or not p.grad.any())
+    ]
+    assert not without
+    assert not any(p.requires_grad for key, p in state.method.named_parameters() if "teacher" in key)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_views_forwarded_together_give_the_same_without_batchnorm(name, data):
+    views = (ViewSpec(size=16, count=3), ViewSpec(size=8, count=2))
+    given = config(name, views if METHODS[name].networks.multi_crop else views[:1])
+    given = replace(given, network=replace(given.network, backbone="vit_tiny_patch16_224", stages=None))
+    state = state_of(given, data)
+    method = state.method.eval()  # no BatchNorm moves or normalizes by the batch
+    made = state.augment(state.loader.source.read(state.loader.ids(0)), state.loader.clock(0))
+    results = []
+    for together in (False, True):
+        state.method.module.together = together
+        results.append({**method.targets(made), **method.project(made)})
+    for key, value in results[0].items():
+        torch.testing.assert_close(value, results[1][key], rtol=1e-4, atol=1e-4)
+
+
+def test_batchnorm_sees_one_view_at_a_time_or_all_of_a_size(data):
+    def statistics(together: bool) -> Tensor:
+        given = config("frossl", (ViewSpec(size=16, count=2),))
+        state = state_of(replace(given, train=replace(given.train, together=together)), data)
+        views = state.augment(state.loader.source.read(state.loader.ids(0)), state.loader.clock(0))
+        state.method.project(views)
+        return state.method.backbone.bn1.num_batches_tracked
+
+    assert statistics(together=False) == 2
+    assert statistics(together=True) == 1
+
+
 def test_a_teacher_follows_weights_and_batchnorm_statistics():
     student = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     teacher = teacher_of(student)
@@ -132,14 +180,99 @@ def test_a_teacher_follows_weights_and_batchnorm_statistics():
         torch.testing.assert_close(value, expected)
 
 
-def test_swav_queues_the_newest_embeddings_of_the_global_views(data):
-    state = state_of(config("swav"), data)
+def test_the_teachers_inertia_rises_along_a_cosine(data):
+    given = config("byol")
+    options = {**given.objective.options, "ema": 0.9, "ema_end": 1.0}
+    state = state_of(replace(given, objective=Objective("byol", options)), data)
+    expected = {key: p.detach().clone() for key, p in state.method.teacher.named_parameters()}
     for number in range(3):
         step(state, number)
-    method = state.method
-    assert method.queue.shape == (2, 48, 16)
-    torch.testing.assert_close(method.queue.norm(dim=-1), torch.ones(2, 48))
-    torch.testing.assert_close(method.prototypes.weight.norm(dim=1), torch.ones(20))
+        inertia = 1 - (1 - 0.9) * (np.cos(np.pi * number / state.loader.total) + 1) / 2
+        student = nn.Sequential(state.method.backbone, state.method.projector)
+        for key, p in student.named_parameters():
+            expected[key] = inertia * expected[key] + (1 - inertia) * p.detach()
+    for key, p in state.method.teacher.named_parameters():
+        torch.testing.assert_close(p, expected[key], rtol=1e-5, atol=1e-6)
+
+
+def seen_by(method, name: str) -> list[Tensor]:
+    """What a step gives the loss under that name, step by step."""
+    seen, loss = [], method.loss
+
+    def listening(gathered, clock):
+        seen.append(gathered[name].detach().clone())
+        return loss(gathered, clock)
+
+    method.loss = listening
+    return seen
+
+
+def test_swav_queues_the_newest_embeddings_of_the_global_views(data):
+    crops = (ViewSpec(size=16, count=2), ViewSpec(size=12, count=1))
+    state = state_of(config("swav", crops), data)
+    z = seen_by(state.method.module, "z")
+    for number in range(3):
+        step(state, number)
+    newest_first = torch.cat([z[2][:2], z[1][:2], z[0][:2]], dim=1)[:, :48]
+    expected = newest_first / newest_first.square().sum(-1, keepdim=True).sqrt()
+    torch.testing.assert_close(state.method.queue, expected)
+    torch.testing.assert_close(state.method.head.weight.norm(dim=1), torch.ones(20))
+
+
+def test_mocos_queue_holds_the_newest_keys_first_in_first_out(data):
+    state = state_of(config("moco"), data)
+    keys = seen_by(state.method.module, "target")
+    for number in range(4):
+        step(state, number)
+    rows = torch.cat([F.normalize(k[1], dim=1) for k in keys])  # one direction: keys of the second view
+    queue = state.method.objective.queue
+    assert len(rows) == 96
+    for place in range(64):  # 96 keys went round a ring of 64
+        row = rows[place + 64] if place < 32 else rows[place]
+        torch.testing.assert_close(queue[place], row)
+
+
+def test_sinkhorn_balances_as_a_few_lines_of_numpy_do():
+    scores = torch.randn(12, 5, dtype=torch.float64).clamp(-1, 1)
+    Q = np.exp(scores.numpy() / 0.05).T
+    Q /= Q.sum()
+    for _ in range(3):
+        Q /= Q.sum(1, keepdims=True) * len(Q)
+        Q /= Q.sum(0, keepdims=True) * Q.shape[1]
+    np.testing.assert_allclose(sinkhorn(scores).numpy(), (Q * Q.shape[1]).T, rtol=1e-10)
+
+
+def test_dinos_center_is_a_running_mean_of_the_teachers_logits(data):
+    state = state_of(config("dino"), data)
+    logits = seen_by(state.method.module, "target")
+    center = np.zeros(20)
+    for number in range(3):
+        step(state, number)
+        center = 0.9 * center + 0.1 * logits[-1].numpy().reshape(-1, 20).mean(0)
+    np.testing.assert_allclose(state.method.objective.center.numpy(), center, rtol=1e-5, atol=1e-7)
+
+
+def test_dinos_teacher_is_exported_and_its_temperature_warms_up(data):
+    given = config("dino")
+    options = {**given.objective.options, "temperature_warmup": 0.5, "target_temperature": 0.07}
+    state = state_of(replace(given, objective=Objective("dino", options)), data)
+    method, total = state.method, state.loader.total
+    assert method.encoder is method.teacher[0]
+    temperatures = [
+        method.inputs({"target": torch.zeros(1)}, Clock(step, total, 0, 0))["target_temperature"]
+        for step in (0, total // 4, total // 2, total - 1)
+    ]
+    np.testing.assert_allclose(temperatures, [0.04, 0.055, 0.07, 0.07], atol=1e-4)
+
+
+def test_weight_normed_prototypes_ignore_the_length_of_their_rows():
+    prototypes, x = Prototypes(4, 6, weight_norm=True), torch.randn(5, 4)
+    before = prototypes(x)
+    with torch.no_grad():
+        prototypes.weight.mul_(torch.rand(6, 1) + 0.5)
+    torch.testing.assert_close(prototypes(x), before)
+    prototypes(x).sum().backward()
+    torch.testing.assert_close((prototypes.weight.grad * prototypes.weight).sum(1), torch.zeros(6))
 
 
 def test_prototypes_are_cosines():
@@ -152,9 +285,9 @@ def test_frozen_prototypes_stay_and_the_clock_says_how_long(data):
     given = config("swav")
     options = {**given.objective.options, "freeze": 0.9}
     state = state_of(replace(given, objective=Objective("swav", options)), data)
-    before = state.method.prototypes.weight.detach().clone()
+    before = state.method.head.weight.detach().clone()
     step(state, 0)
-    torch.testing.assert_close(state.method.prototypes.weight, before)
+    torch.testing.assert_close(state.method.head.weight, before)
 
 
 def test_random_numbers_of_a_step_depend_on_seed_and_step_only():

@@ -8,7 +8,16 @@ from torch import nn
 
 from frossl.config import Network
 from frossl.errors import InputError
-from frossl.networks import Encoder, build_backbone, build_projector, features_of
+from frossl.networks import (
+    Encoder,
+    build_backbone,
+    build_projector,
+    features_of,
+    keep_frozen,
+    layers_of,
+    rates_by_depth,
+    teacher_of,
+)
 
 BACKBONES = (
     "resnet18",
@@ -69,11 +78,46 @@ def test_a_vision_transformer_takes_views_of_another_size():
     assert backbone(torch.randn(2, 3, 32, 32)).shape == (2, 192)
 
 
-def test_one_channel_works():
-    assert build_backbone(Network("resnet18"), size=28, channels=1)(torch.randn(2, 1, 28, 28)).shape == (
-        2,
-        512,
-    )
+@pytest.mark.parametrize("channels", [1, 5])
+@pytest.mark.parametrize("name", ["resnet18", "convnext_atto", "vit_tiny_patch16_224"])
+def test_any_number_of_channels_works(name, channels):
+    backbone = build_backbone(Network(name, channels=channels), size=32)
+    assert backbone(torch.randn(2, channels, 32, 32)).shape == (2, features_of(backbone))
+
+
+def test_blocks_are_skipped_in_the_student_only():
+    student = build_backbone(Network("convnext_atto", drop_path=0.9), size=32).train()
+    teacher = teacher_of(student).train()
+    x = torch.randn(4, 3, 32, 32)
+    assert not torch.equal(student(x), student(x))
+    torch.testing.assert_close(teacher(x), teacher(x))
+
+
+def test_layers_run_from_the_stem_on():
+    layers = layers_of(build_backbone(Network("resnet18"), size=96))
+    assert {name for name, layer in layers.items() if layer == 0} == {
+        "conv1.weight",
+        "bn1.weight",
+        "bn1.bias",
+    }
+    rates = rates_by_depth(build_backbone(Network("resnet18"), size=96), decay=0.5)
+    assert rates["layer4.1.conv2.weight"] == 1.0
+    assert rates["layer4.0.conv1.weight"] == 0.5
+    assert rates["conv1.weight"] == 0.5**8  # eight blocks later comes the last
+
+
+def test_frozen_layers_stay_statistics_included():
+    backbone = build_backbone(Network("resnet18", width=0.125, freeze=2), size=96).train()
+    keep_frozen(backbone)
+    before = {name: value.clone() for name, value in backbone.state_dict().items()}
+    optimizer = torch.optim.SGD([p for p in backbone.parameters() if p.requires_grad], lr=0.1)
+    for _ in range(2):
+        backbone(torch.randn(4, 3, 96, 96) + 1).square().mean().backward()
+        optimizer.step()
+    moved = {name for name, value in backbone.state_dict().items() if not torch.equal(value, before[name])}
+    frozen = {name for name in before if name.startswith(("conv1", "bn1", "layer1.0"))}
+    assert not moved & frozen
+    assert {name for name in before if name.startswith("layer1.1.bn")} <= moved
 
 
 @pytest.mark.parametrize(
@@ -84,6 +128,8 @@ def test_one_channel_works():
         (Network("convnext_atto", stages=2), "only ResNets"),
         (Network("resnet18", stages=5), "has 4"),
         (Network("regnety_002", stem="small"), "only the stem 'native'"),
+        (Network("resnet18", freeze=10), "has 9 layers"),
+        (Network("vgg11", drop_path=0.1), "no blocks to skip"),
     ],
 )
 def test_what_cannot_be_built_is_refused(network, words):

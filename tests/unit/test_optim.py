@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from frossl.config import Optim
-from frossl.optim import LARS, build_optimizer, warmup_cosine
+from frossl.optim import LARS, build_optimizer, cosine, set_lr, warmup_cosine, warmup_stable_decay
 
 
 def lars_by_hand(p, gradients, *, lr, wd, trust=0.02, momentum=0.9, clip=True):
@@ -52,7 +52,10 @@ def test_a_gradient_of_zero_leaves_only_weight_decay():
     torch.testing.assert_close(p.detach(), torch.full((2, 2), 0.95))
 
 
-@pytest.mark.parametrize(("name", "kind"), [("lars", LARS), ("adamw", torch.optim.AdamW)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("lars", LARS), ("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)],
+)
 def test_weight_decay_spares_vectors(name, kind):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
     optimizer = build_optimizer(model, Optim(name, weight_decay=0.1), lr=0.5)
@@ -69,3 +72,39 @@ def test_the_rate_rises_linearly_and_falls_along_a_cosine():
     done = (np.arange(10, 101) - 10) / 90
     np.testing.assert_allclose(rates[10:], 0.2 + 1.8 * np.cos(np.pi * done / 2) ** 2)
     assert warmup_cosine(0, total=1, warmup=0, peak=2.0) == 2.0
+
+
+def test_the_rate_rises_stays_and_falls_in_a_line():
+    rates = [
+        warmup_stable_decay(step, total=100, warmup=10, decay=20, peak=2.0, floor=0.2) for step in range(101)
+    ]
+    np.testing.assert_allclose(rates[:10], 2.0 * np.arange(1, 11) / 10)
+    np.testing.assert_allclose(rates[10:80], 2.0)
+    np.testing.assert_allclose(rates[80:], np.linspace(2.0, 0.2, 21))
+    assert warmup_stable_decay(0, total=1, warmup=0, decay=0, peak=2.0) == 2.0
+
+
+def test_an_inertia_rises_along_half_a_cosine():
+    values = [cosine(step, total=50, start=0.9, end=1.0) for step in range(60)]
+    expected = 0.9 + 0.1 * np.sin(np.pi / 2 * np.minimum(np.arange(60) / 50, 1)) ** 2
+    np.testing.assert_allclose(values, expected)
+
+
+def test_rates_are_scaled_by_name_and_some_names_are_spared_from_decay():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    optimizer = build_optimizer(
+        model,
+        Optim("sgd", weight_decay=0.1, momentum=0.0),
+        lr=1.0,
+        scales={"0.weight": 0.5, "0.bias": 0.5},
+        spared={"1.weight"},
+    )
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    set_lr(optimizer, 0.2)
+    optimizer.step()
+    for name, p in model.named_parameters():
+        decay = 0.1 if name == "0.weight" else 0.0
+        rate = 0.1 if name.startswith("0") else 0.2
+        torch.testing.assert_close(p.detach(), before[name] - rate * (1 + decay * before[name]))

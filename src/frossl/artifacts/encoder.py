@@ -35,7 +35,8 @@ def load_encoder(run: str | Path) -> Encoder:
     if not folder.encoder.is_file():
         raise InputError(f"{run} has no encoder yet; finish the run with `frossl resume {run}`")
     config, prepare = Config.read(folder.config_file), folder.read_json(folder.preprocess.name)
-    backbone: nn.Module = build_backbone(config.network, size=max(spec.size for spec in config.views))
+    largest = max(spec.size for spec in config.views)
+    backbone: nn.Module = build_backbone(config.network, size=largest, pretrained=False)
     try:
         backbone.load_state_dict(load(folder.encoder.read_bytes()))
     except (SafetensorError, RuntimeError) as error:

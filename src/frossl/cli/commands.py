@@ -90,6 +90,10 @@ def pretrain(
     epochs: Annotated[int | None, typer.Option(help="Passes over the images")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images per step")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate per 256 images")] = None,
+    weights: Annotated[str | None, typer.Option(help="Start from this local file of weights")] = None,
+    logger: Annotated[
+        list[str] | None, typer.Option(help="Tell tensorboard, wandb or mlflow too; may be repeated")
+    ] = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -100,7 +104,7 @@ def pretrain(
     run = api.pretrain(
         data,
         out=out,
-        config=_starting_config(config, recipe),
+        config=_starting_config(config, recipe, method),
         method=method,
         backbone=backbone,
         width=width,
@@ -109,6 +113,8 @@ def pretrain(
         epochs=epochs,
         batch_size=batch_size,
         lr=lr,
+        weights=weights,
+        loggers=logger or (),
         seed=seed,
         overwrite=overwrite,
         quiet=quiet,
@@ -128,12 +134,15 @@ def resume(run: Annotated[str, typer.Argument(help="A run folder")], quiet: Quie
 def knn(
     run: Annotated[str, typer.Argument(help="A run folder")],
     k: Annotated[int | None, typer.Option(help="How many neighbours vote (default: 20)")] = None,
+    crops: Annotated[
+        int | None, typer.Option(help="Mean features of so many random crops, not of the whole image")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Did it learn? Nearest neighbours, beside raw pixels and the untrained network."""
     from frossl import api
 
-    comparison = api.knn(run, k=k)
+    comparison = api.knn(run, k=k, crops=crops)
     _table({"knn": comparison}, to_stderr=json)
     if json:
         _print_json(
@@ -167,7 +176,7 @@ def list_(
     return 0
 
 
-def _starting_config(path: Path | None, recipe: str | None) -> Any:
+def _starting_config(path: Path | None, recipe: str | None, method: str | None) -> Any:
     from frossl import api
     from frossl.config import Config
     from frossl.errors import InputError
@@ -175,12 +184,12 @@ def _starting_config(path: Path | None, recipe: str | None) -> Any:
     if path is not None and recipe is not None:
         raise InputError("--config and --recipe are two places to start from; give one")
     if recipe is not None:
-        return api.recipe(recipe)
+        return api.recipe(recipe, method=method)
     if path is None:
         return None
     if not path.is_file():
         raise InputError(f"there is no file {path}; check --config")
-    return Config.read(path)
+    return Config.read(path, method=method)
 
 
 def _ended(run: Run, *, quiet: bool) -> int:

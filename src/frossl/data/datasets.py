@@ -19,7 +19,7 @@ from frossl.data.labels import Labels, class_folder_labels
 from frossl.data.sources import ArraySource, FolderSource, Source, find_images, typical_size
 from frossl.errors import FrosslError, InputError, unknown
 
-Statistics = tuple[tuple[float, float, float], tuple[float, float, float]]
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CIFAR10: Statistics = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))

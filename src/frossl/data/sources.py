@@ -33,6 +33,8 @@ class Source(Protocol):
     @property
     def size(self) -> int: ...
     @property
+    def channels(self) -> int: ...
+    @property
     def digest(self) -> str:
         """Changes when an id would mean another image."""
 
@@ -49,7 +51,7 @@ class ArraySource:
         if images.dtype != torch.uint8 or images.ndim != 4:
             raise InputError(f"images are {images.dtype} {tuple(images.shape)}; give uint8 (N, C, H, W)")
         self.images = images
-        self.size = min(images.shape[-2:])
+        self.size, self.channels = min(images.shape[-2:]), images.shape[1]
         self.digest = hashlib.sha256(images.contiguous().numpy().tobytes()).hexdigest()
 
     def __len__(self) -> int:
@@ -64,6 +66,8 @@ class ArraySource:
 
 class FolderSource:
     """Image files below a folder, in the order of their relative paths."""
+
+    channels = 3
 
     def __init__(self, root: Path, paths: Sequence[str], *, size: int) -> None:
         self.root, self.paths, self.size = root, list(paths), size

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import inspect
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 
 from frossl.augment import Augment, share_out, view_set
 from frossl.config import Config, Device, Precision
 from frossl.data import Dataset, Loader
 from frossl.errors import ConfigError, InputError, unknown
 from frossl.methods import METHODS, JointEmbedding
-from frossl.networks import build_backbone, build_projector, check_backbone, default_stem, features_of
-from frossl.objectives import OBJECTIVES
-from frossl.optim import build_optimizer, warmup_cosine
+from frossl.networks import (
+    build_backbone,
+    build_projector,
+    check_backbone,
+    default_stem,
+    features_of,
+    rates_by_depth,
+)
+from frossl.optim import build_optimizer, set_lr, warmup_cosine, warmup_stable_decay
 from frossl.runs import RunFolder
 from frossl.types import Batch, Clock
 
@@ -38,15 +44,19 @@ class State:
     loader: Loader
     step: int = 0
     """Steps done so far."""
+    last: dict[str, Tensor] = field(default_factory=dict)
+    """`features` (V, N, F) and `z` (V, N, D) of the last step, detached: what watches look at."""
 
     def lr(self, clock: Clock) -> float:
         optim, total = self.config.optim, self.loader.total
-        peak = optim.lr(self.loader.batch_size)
-        return warmup_cosine(clock.step, total=total, warmup=round(optim.warmup * total), peak=peak)
+        warmup, peak = round(optim.warmup * total), optim.lr(self.loader.batch_size)
+        if optim.schedule == "wsd":
+            decay = round(optim.decay * total)
+            return warmup_stable_decay(clock.step, total=total, warmup=warmup, decay=decay, peak=peak)
+        return warmup_cosine(clock.step, total=total, warmup=warmup, peak=peak)
 
     def set_lr(self, clock: Clock) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr(clock)
+        set_lr(self.optimizer, self.lr(clock))
 
     def to_device(self, batch: Batch) -> Batch:
         return Batch(self.fabric.to_device(batch.images), self.fabric.to_device(batch.ids))
@@ -71,10 +81,10 @@ def split_options(config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     name = config.objective.method
     of_method = {
         option
-        for option, parameter in inspect.signature(METHODS[name]).parameters.items()
+        for option, parameter in inspect.signature(METHODS[name].networks).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY
     }
-    of_objective = set(inspect.signature(OBJECTIVES[name]).parameters)
+    of_objective = set(inspect.signature(METHODS[name].objective).parameters)
     given = config.objective.options
     for option in given:
         if option not in of_method | of_objective:
@@ -83,18 +93,11 @@ def split_options(config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     return method, {option: value for option, value in given.items() if option not in of_method}
 
 
-def settle(
-    config: Config, data: Dataset, *, views: int | None = None, view_set_name: str | None = None
-) -> Config:
-    """Turn every None into a value, so that the configuration repeats the run.
-
-    `view_set_name` replaces the configuration's views; `views` alone changes how many there are.
-    """
+def settle(config: Config, data: Dataset, *, views: int | None = None) -> Config:
+    """Turn every None into a value, so that the configuration repeats the run. views: how many there are."""
     specs = config.views
-    if view_set_name is not None or not specs:
-        specs = view_set(
-            view_set_name or DEFAULT_VIEW_SET, size=view_size(data.size), views=2 if views is None else views
-        )
+    if not specs:
+        specs = view_set(config.view_set or DEFAULT_VIEW_SET, size=view_size(data.size), views=views)
     elif views is not None:
         specs = share_out(specs, views)
     if sum(spec.count for spec in specs) < 2:
@@ -102,18 +105,19 @@ def settle(
     name, sizes = config.objective.method, sorted({spec.size for spec in specs}, reverse=True)
     objective = config.objective
     if len(sizes) > 1:
-        if not METHODS[name].multi_crop:
+        if not METHODS[name].networks.multi_crop:
             raise InputError(f"{name} takes views of one size, not {sizes}; choose one, or another method")
-        if "global_views" in inspect.signature(OBJECTIVES[name]).parameters:
+        if "global_views" in inspect.signature(METHODS[name].objective).parameters:
             leading = sum(spec.count for spec in specs if spec.size == sizes[0])
             objective = replace(objective, options={"global_views": leading, **objective.options})
     device = config.train.device or best_device()
-    stem = config.network.stem or default_stem(config.network.backbone, size=max(spec.size for spec in specs))
+    network = replace(config.network, channels=config.network.channels or data.train.source.channels)
+    stem = network.stem or default_stem(network, size=max(spec.size for spec in specs))
     channels_last = config.train.channels_last
     return replace(
         config,
         data=replace(config.data, size=data.size),
-        network=replace(config.network, stem=stem),
+        network=replace(network, stem=stem),
         objective=objective,
         train=replace(
             config.train,
@@ -121,6 +125,7 @@ def settle(
             precision=config.train.precision or best_precision(device),
             channels_last=True if channels_last is None else channels_last,
         ),
+        view_set=None,
         views=specs,
     )
 
@@ -146,7 +151,10 @@ def build_method(config: Config) -> JointEmbedding:
         )
         name = config.objective.method
         of_method, of_objective = split_options(config)
-        return METHODS[name](backbone, projector, OBJECTIVES[name](**of_objective), **of_method)
+        networks, objective = METHODS[name]
+        method = networks(backbone, projector, objective(**of_objective), **of_method)
+        method.together = config.train.together
+        return method
 
 
 @torch.no_grad()
@@ -155,7 +163,7 @@ def _try_out(backbone: nn.Module, config: Config) -> None:
     backbone.eval()
     for size in {spec.size for spec in config.views} | {config.data.size or 32}:
         try:
-            backbone(torch.zeros(1, 3, size, size))
+            backbone(torch.zeros(1, config.network.channels or 3, size, size))
         except Exception as error:
             raise InputError(
                 f"{config.network.backbone} does not take images of {size} pixels ({error}); "
@@ -179,13 +187,24 @@ def build(config: Config, data: Dataset, folder: RunFolder) -> State:
         seed=train.seed,
         max_steps=max_steps(),
     )
-    optimizer = build_optimizer(method, config.optim, lr=config.optim.lr(loader.batch_size))
+    optimizer = _optimizer(method, config, lr=config.optim.lr(loader.batch_size))
     wrapped, optimizer = fabric.setup(method, optimizer)
     wrapped.mark_forward_method("project")
     mean, std = data.statistics
     return State(
         config, folder, fabric, wrapped, optimizer, Augment(config.views, mean=mean, std=std), loader
     )
+
+
+def _optimizer(method: JointEmbedding, config: Config, *, lr: float) -> torch.optim.Optimizer:
+    def in_method(name: str) -> str:
+        return f"backbone.{name}"
+
+    backbone, scales, decay = method.backbone, {}, config.optim.layer_decay
+    if decay < 1:
+        scales = {in_method(name): scale for name, scale in rates_by_depth(backbone, decay=decay).items()}
+    spared = {in_method(name) for name in getattr(backbone, "no_weight_decay", set)()}
+    return build_optimizer(method, config.optim, lr=lr, scales=scales, spared=spared)
 
 
 def max_steps() -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
@@ -14,7 +14,10 @@ import torch
 
 from frossl.engine.build import State
 from frossl.engine.checkpoint import save
+from frossl.engine.loggers import Logger, numbers_of, open_loggers
 from frossl.engine.step import train_step
+from frossl.runs.record import JsonLines
+from frossl.types import Watch
 
 
 class Screen(Protocol):
@@ -24,10 +27,10 @@ class Screen(Protocol):
         """A step is done; on log steps, what was recorded."""
 
 
-def fit(state: State, screen: Screen | None = None) -> None:
+def fit(state: State, screen: Screen | None = None, watches: Sequence[Watch] = ()) -> None:
     """Train from `state.step` to the end, or until a signal asks to stop. `status.json` says how it ended."""
     folder, loader, train = state.folder, state.loader, state.config.train
-    pace = Pace(state)
+    pace, loggers = Pace(state), open_loggers(folder, state.config, state.step)
     folder.write_status("running", step=state.step, total=loader.total)
     try:
         with _private_random_state(state), stop_on_signals() as stop:
@@ -39,7 +42,10 @@ def fit(state: State, screen: Screen | None = None) -> None:
                 if clock.due(train.log_every):
                     record = {"step": state.step, "epoch": clock.epoch, "lr": state.lr(clock)}
                     record |= terms.to_floats() | pace.measure(state.step)
-                    folder.metrics.append(record)
+                    _record(folder.metrics, record, loggers)
+                for watch in watches:
+                    if clock.due(watch.every) and (seen := watch.look(batch.ids, state.last, clock)):
+                        _record(folder.diagnostics, {"step": state.step, **seen}, loggers)
                 if screen is not None:
                     screen.step(state.step, loader.last, record)
                 if clock.due(train.checkpoint_every) or stopping or state.step == loader.last:
@@ -54,6 +60,8 @@ def fit(state: State, screen: Screen | None = None) -> None:
         folder.write_status(ended, step=state.step, total=loader.total, reason=reason)
         raise
     finally:
+        for logger in loggers:
+            logger.close()
         if bad := loader.source.bad_files():
             lines = [f"{path!r}\t{why!r}\n" for path, why in bad.items()]
             folder.write_text(folder.bad_files.name, "".join(lines))
@@ -61,6 +69,12 @@ def fit(state: State, screen: Screen | None = None) -> None:
         folder.write_status("finished", step=state.step, total=loader.total)
     else:
         folder.write_status("stopped", step=state.step, total=loader.total, reason="FROSSL_MAX_STEPS")
+
+
+def _record(lines: JsonLines, record: dict[str, Any], loggers: Sequence[Logger]) -> None:
+    lines.append(record)
+    for logger in loggers:
+        logger.log(record["step"], numbers_of(record))
 
 
 class Stop:

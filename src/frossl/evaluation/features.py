@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from frossl.augment import ViewSpec, make_views, plan, standardize
 from frossl.evaluation.split import Labelled
+from frossl.networks import Encoder
+from frossl.types import Batch, Clock
 
 Rows = tuple[Tensor, Tensor]
 """Features (N, F) and labels (N,)."""
@@ -16,10 +20,30 @@ Rows = tuple[Tensor, Tensor]
 
 def extract(encoder: nn.Module, images: Labelled) -> Rows:
     """Pooled features in evaluation mode, on the encoder's device; the mode is put back."""
+    return _evaluated(encoder, images, lambda batch: encoder(batch.images))
+
+
+def bag_of_features(encoder: Encoder, images: Labelled, view: ViewSpec, *, crops: int) -> Rows:
+    """The mean of the features of `crops` random crops of each image, cut and flipped as `view` says, without
+    its colors: what a network that was trained on small patches is asked with (EMP-SSL). The crops are the
+    same every time."""
+    spec = replace(view, count=crops, jitter=0.0, gray=0.0, blur=0.0, solarize=0.0)
+    mean, std = encoder.mean.flatten().tolist(), encoder.std.flatten().tolist()
+
+    def features(batch: Batch) -> Tensor:
+        height, width = batch.images.shape[-2:]
+        chosen = plan(spec, batch.ids, torch.arange(crops), Clock(0, 1, 0, 0), height=height, width=width)
+        views = standardize(make_views(batch.images, spec, chosen), mean, std)
+        return torch.stack([encoder.backbone(view) for view in views]).mean(0)
+
+    return _evaluated(encoder, images, features)
+
+
+def _evaluated(encoder: nn.Module, images: Labelled, features: Callable[[Batch], Tensor]) -> Rows:
     device, training = next(encoder.parameters()).device, encoder.training
     encoder.eval()
     try:
-        return _collect(images, lambda pixels: encoder(pixels.to(device)))
+        return _collect(images, lambda batch: features(Batch(batch.images.to(device), batch.ids.to(device))))
     finally:
         encoder.train(training)
 
@@ -27,8 +51,8 @@ def extract(encoder: nn.Module, images: Labelled) -> Rows:
 def pixels(images: Labelled, *, largest: int = 32) -> Rows:
     """The images themselves as features, minus 0.5: a strong baseline. Larger ones are scaled down."""
 
-    def flat(pixels: Tensor) -> Tensor:
-        pixels = pixels.float() / 255 - 0.5
+    def flat(batch: Batch) -> Tensor:
+        pixels = batch.images.float() / 255 - 0.5
         if max(pixels.shape[-2:]) > largest:
             pixels = F.interpolate(pixels, (largest, largest), mode="bilinear", antialias=True)
         return pixels.flatten(1)
@@ -37,12 +61,12 @@ def pixels(images: Labelled, *, largest: int = 32) -> Rows:
 
 
 @torch.inference_mode()
-def _collect(images: Labelled, of: Callable[[Tensor], Tensor], *, batch_size: int = 256) -> Rows:
+def _collect(images: Labelled, of: Callable[[Batch], Tensor], *, batch_size: int = 256) -> Rows:
     """An image that could not be read, and came as its replacement, is left out."""
     features, labels = [], []
     for ids, values in zip(images.ids.split(batch_size), images.labels.split(batch_size), strict=True):
         batch = images.source.read(ids)
         itself = batch.ids == ids
-        features.append(of(batch.images[itself]).float().cpu())
+        features.append(of(Batch(batch.images[itself], ids[itself])).float().cpu())
         labels.append(values[itself])
     return torch.cat(features), torch.cat(labels)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
-from frossl.methods.joint import JointEmbedding
-from frossl.networks import Prototypes, follow, output_of, teacher_of
+from frossl.methods.predicting import Momentum
+from frossl.networks import Prototypes, output_of
 from frossl.objectives import Objective
-from frossl.optim import cosine, linear
-from frossl.types import Clock, LossTerms
+from frossl.optim import linear
+from frossl.types import Clock
 
 
-class DINO(JointEmbedding):
-    """outputs: how many. ema, ema_end: the teacher's inertia. freeze: share of the steps in which the last
-    layer stays. target_temperature rises from `warm_temperature` over `temperature_warmup` of the steps."""
+class DINO(Momentum):
+    """The projector ends in `outputs` prototypes of unit length, the last layer: z are its logits.
+
+    ema, ema_end: the teacher's inertia. freeze: share of the steps in which the last layer stays. The
+    teacher's temperature rises from `warm_temperature` over `temperature_warmup` of the steps.
+    """
+
+    multi_crop: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -26,32 +29,20 @@ class DINO(JointEmbedding):
         objective: Objective,
         *,
         outputs: int = 4096,
-        ema: float = 0.996,
+        ema: float = 0.9995,
         ema_end: float = 1.0,
-        freeze: float = 0.01,
+        freeze: float = 0.001,
         warm_temperature: float = 0.04,
-        temperature_warmup: float = 0.1,
+        temperature_warmup: float = 0.05,
     ) -> None:
-        super().__init__(backbone, projector, objective)
-        self.last = Prototypes(output_of(projector), outputs)
-        self.teacher = teacher_of(nn.Sequential(backbone, projector, self.last))
-        self.ema, self.ema_end, self.freeze = ema, ema_end, freeze
+        last = Prototypes(output_of(projector), outputs, weight_norm=True)
+        super().__init__(backbone, nn.Sequential(projector, last), objective, ema=ema, ema_end=ema_end)
+        self.freeze = freeze
         self.warm_temperature, self.temperature_warmup = warm_temperature, temperature_warmup
 
     @property
     def encoder(self) -> nn.Module:
         return self.teacher[0]
-
-    @torch.no_grad()
-    def targets(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        return {"target": torch.stack([self.teacher(view) for view in views[0]])}
-
-    def project(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        projected = super().project(views)
-        return {**projected, "logits": torch.stack([self.last(z) for z in projected["z"]])}
-
-    def loss(self, gathered: dict[str, Tensor], clock: Clock) -> LossTerms:
-        return self.objective.terms(gathered["logits"], **self.inputs(gathered, clock))
 
     def inputs(self, gathered: dict[str, Tensor], clock: Clock) -> dict[str, Any]:
         temperature = linear(
@@ -60,14 +51,9 @@ class DINO(JointEmbedding):
             start=self.warm_temperature,
             end=self.objective.options["target_temperature"],
         )
-        return {"target": gathered["target"], "target_temperature": temperature}
+        return {**super().inputs(gathered, clock), "target_temperature": temperature}
 
     def before_update(self, clock: Clock) -> None:
         if clock.step < self.freeze * clock.total:
-            self.last.weight.grad = None
-
-    def after_update(self, state: dict[str, Tensor], clock: Clock) -> None:
-        super().after_update(state, clock)
-        self.last.renormalize()
-        decay = cosine(clock.step, total=clock.total, start=self.ema, end=self.ema_end)
-        follow(self.teacher, nn.Sequential(self.backbone, self.projector, self.last), momentum=decay)
+            last = self.projector.get_submodule("1")
+            last.weight.grad = None

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from frossl.methods.joint import JointEmbedding
-from frossl.networks import build_projector, follow, output_of, teacher_of
+from frossl.networks import build_predictor, follow, teacher_of
 from frossl.objectives import Objective
 from frossl.optim import cosine
-from frossl.types import Clock, LossTerms
+from frossl.types import Clock
 
 
 class SimSiam(JointEmbedding):
@@ -22,19 +22,14 @@ class SimSiam(JointEmbedding):
         self, backbone: nn.Module, projector: nn.Module, objective: Objective, *, predictor_hidden: int = 512
     ) -> None:
         super().__init__(backbone, projector, objective)
-        width = output_of(projector)
-        self.predictor = build_projector(width, hidden=predictor_hidden, out=width, layers=2)
+        self.head = build_predictor(projector, hidden=predictor_hidden)
 
-    def project(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        projected = super().project(views)
-        return {**projected, "p": torch.stack([self.predictor(z) for z in projected["z"]])}
-
-    def loss(self, gathered: dict[str, Tensor], clock: Clock) -> LossTerms:
-        return self.objective.terms(gathered["p"], target=gathered["z"].detach())
+    def inputs(self, gathered: dict[str, Tensor], clock: Clock) -> dict[str, Any]:
+        return {"target": gathered["z"].detach()}
 
 
 class Momentum(JointEmbedding):
-    """A teacher: backbone and projector that follow the student's; its projections are the targets.
+    """A teacher that follows the student; its outputs for the global views are the targets.
 
     ema, ema_end: how much of the teacher stays in a step, rising along a cosine.
     """
@@ -51,21 +46,24 @@ class Momentum(JointEmbedding):
         ema_end: float = 1.0,
     ) -> None:
         super().__init__(backbone, projector, objective)
-        self.teacher = teacher_of(nn.Sequential(backbone, projector))
         self.ema, self.ema_end = ema, ema_end
+        self.teacher = teacher_of(self.followed())
+
+    def followed(self) -> nn.Sequential:
+        """The part of the student that the teacher follows."""
+        return nn.Sequential(self.backbone, self.projector)
 
     @torch.no_grad()
     def targets(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The teacher's projections of the global views."""
-        return {"target": torch.stack([self.teacher(view) for view in views[0]])}
+        return {"target": self.each_view(self.teacher, views[:1])}
 
     def inputs(self, gathered: dict[str, Tensor], clock: Clock) -> dict[str, Any]:
         return {**super().inputs(gathered, clock), "target": gathered["target"]}
 
     def after_update(self, state: dict[str, Tensor], clock: Clock) -> None:
         super().after_update(state, clock)
-        decay = cosine(clock.step, total=clock.total, start=self.ema, end=self.ema_end)
-        follow(self.teacher, nn.Sequential(self.backbone, self.projector), momentum=decay)
+        inertia = cosine(clock.step, total=clock.total, start=self.ema, end=self.ema_end)
+        follow(self.teacher, self.followed(), momentum=inertia)
 
 
 class BYOL(Momentum):
@@ -84,15 +82,7 @@ class BYOL(Momentum):
         predictor_hidden: int = 4096,
     ) -> None:
         super().__init__(backbone, projector, objective, ema=ema, ema_end=ema_end)
-        width = output_of(projector)
-        self.predictor = build_projector(width, hidden=predictor_hidden, out=width, layers=2)
-
-    def project(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        projected = super().project(views)
-        return {**projected, "p": torch.stack([self.predictor(z) for z in projected["z"]])}
-
-    def loss(self, gathered: dict[str, Tensor], clock: Clock) -> LossTerms:
-        return self.objective.terms(gathered["p"], **self.inputs(gathered, clock))
+        self.head = build_predictor(projector, hidden=predictor_hidden)
 
 
 class MatrixSSL(BYOL):

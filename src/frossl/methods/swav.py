@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +19,7 @@ class SwAV(JointEmbedding):
     """prototypes: how many. freeze: share of the steps in which they stay. queue_size: embeddings of earlier
     global views that share in the assignment, from the share `queue_from` of the steps on; 0 for none."""
 
+    head: Prototypes
     queue: Tensor
 
     def __init__(
@@ -35,16 +35,12 @@ class SwAV(JointEmbedding):
     ) -> None:
         super().__init__(backbone, projector, objective)
         width, leading = output_of(projector), objective.options["global_views"]
-        self.prototypes = Prototypes(width, prototypes)
+        self.head = Prototypes(width, prototypes)
         self.freeze, self.queue_size, self.queue_from = freeze, queue_size, queue_from
         self.register_buffer("queue", torch.zeros(leading, queue_size, width))
 
-    def project(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        projected = super().project(views)
-        return {**projected, "scores": torch.stack([self.prototypes(z) for z in projected["z"]])}
-
     def loss(self, gathered: dict[str, Tensor], clock: Clock) -> LossTerms:
-        terms = self.objective.terms(gathered["scores"], **self.inputs(gathered, clock))
+        terms = super().loss(gathered, clock)
         if not self.queue_size:
             return terms
         newest = F.normalize(gathered["z"][: len(self.queue)].detach(), dim=-1)
@@ -55,14 +51,14 @@ class SwAV(JointEmbedding):
         if not filled or clock.step < self.queue_from * clock.total:
             return {}
         with torch.no_grad():
-            return {"queue": self.prototypes(self.queue)}
+            return {"queue": self.head(self.queue)}
 
     def before_update(self, clock: Clock) -> None:
         if clock.step < self.freeze * clock.total:
-            self.prototypes.weight.grad = None
+            self.head.weight.grad = None
 
     def after_update(self, state: dict[str, Tensor], clock: Clock) -> None:
-        self.prototypes.renormalize()
+        self.head.renormalize()
         if self.queue_size:
             newest = state["newest"].to(self.queue)
             self.queue = torch.cat([newest, self.queue], dim=1)[:, : self.queue_size]

@@ -3,19 +3,28 @@
 from frossl.networks.backbone import build_backbone, check_backbone, default_stem, timm_names
 from frossl.networks.ema import follow, teacher_of
 from frossl.networks.encoder import Encoder, features_of
-from frossl.networks.projector import build_projector, output_of
+from frossl.networks.layers import freeze_layers, keep_frozen, layers_of, rates_by_depth
+from frossl.networks.projector import build_predictor, build_projector, output_of
 from frossl.networks.prototypes import Prototypes
+from frossl.networks.weights import load_weights, read_weights
 
 __all__ = [
     "Encoder",
     "Prototypes",
     "build_backbone",
+    "build_predictor",
     "build_projector",
     "check_backbone",
     "default_stem",
     "features_of",
     "follow",
+    "freeze_layers",
+    "keep_frozen",
+    "layers_of",
+    "load_weights",
     "output_of",
+    "rates_by_depth",
+    "read_weights",
     "teacher_of",
     "timm_names",
 ]

@@ -23,6 +23,8 @@ from timm.models.vision_transformer import VisionTransformer  # isort: skip
 
 from frossl.config import Network
 from frossl.errors import ConfigError, unknown
+from frossl.networks.layers import freeze_layers
+from frossl.networks.weights import load_weights
 
 Stem = Literal["native", "small", "fast"]
 
@@ -43,16 +45,32 @@ def check_backbone(name: str) -> None:
         raise unknown("backbone", name, timm_names())
 
 
-def default_stem(name: str, *, size: int) -> Stem:
-    """`fast` for small images where the family has it: it learns most per minute (docs/decisions.md)."""
-    return "fast" if size <= SMALL_IMAGE and isinstance(_native(name), WITH_STEMS) else "native"
+def default_stem(network: Network, *, size: int) -> Stem:
+    """`fast` for small images where the family has it: it learns most per minute (docs/decisions.md).
+
+    `native` for given weights, as that is the stem they have.
+    """
+    small = size <= SMALL_IMAGE and network.weights is None
+    return "fast" if small and isinstance(_native(network.backbone), WITH_STEMS) else "native"
 
 
-def build_backbone(network: Network, *, size: int, channels: int = 3) -> nn.Module:
-    """The network for images of `size` pixels (others work too), with `num_features` outputs."""
+def build_backbone(network: Network, *, size: int, pretrained: bool = True) -> nn.Module:
+    """The network for images of `size` pixels (others work too), with `num_features` outputs.
+
+    pretrained: start from `network.weights`, if there are any.
+    """
+    model = _architecture(network, size)
+    if pretrained and network.weights is not None:
+        load_weights(model, network.weights)
+    if network.freeze:
+        freeze_layers(model, network.freeze)
+    return model
+
+
+def _architecture(network: Network, size: int) -> nn.Module:
     check_backbone(network.backbone)
     native = _native(network.backbone)
-    stem = network.stem or default_stem(network.backbone, size=size)
+    stem = network.stem or default_stem(network, size=size)
     if stem != "native" and not isinstance(native, WITH_STEMS):
         raise ConfigError("network.stem", stem, f"{network.backbone} has only the stem 'native'")
     if network.width != 1 and not isinstance(native, WITH_WIDTH):
@@ -60,7 +78,9 @@ def build_backbone(network: Network, *, size: int, channels: int = 3) -> nn.Modu
     if network.stages is not None and not isinstance(native, ResNet):
         raise ConfigError("network.stages", network.stages, "only ResNets can be cut; leave it out")
 
-    options: dict[str, Any] = {"num_classes": 0, "in_chans": channels}
+    options: dict[str, Any] = {"num_classes": 0, "in_chans": network.channels or 3}
+    if network.drop_path:
+        options["drop_path_rate"] = network.drop_path
     if isinstance(native, ResNet):
         return _resnet(network, native, stem, options)
     if isinstance(native, ConvNeXt):
@@ -73,7 +93,7 @@ def build_backbone(network: Network, *, size: int, channels: int = 3) -> nn.Modu
         options |= {"img_size": size, "dynamic_img_size": True, "dynamic_img_pad": True}
         if stem != "native":
             options["patch_size"] = {"fast": 4, "small": 2}[stem]
-    model: nn.Module = timm.create_model(network.backbone, **options)
+    model = _create(network, options)
     if stem == "small" and isinstance(model, (EfficientNet, MobileNetV3)):
         model.conv_stem.stride = (1, 1)
     return model
@@ -89,7 +109,7 @@ def _resnet(network: Network, native: ResNet, stem: Stem, options: dict[str, Any
         options |= {"layers": layers[:stages], "channels": widths}
     if stem != "native":
         options |= {"stem_type": "deep", "stem_width": widths[0] // 2}  # timm's only way to a narrow stem
-    model: nn.Module = timm.create_model(network.backbone, **options)
+    model = _create(network, options)
     if stem != "native":
         stride = {"small": 1, "fast": 2}[stem]
         model.conv1 = nn.Conv2d(options["in_chans"], widths[0], 3, stride=stride, padding=1, bias=False)
@@ -97,6 +117,17 @@ def _resnet(network: Network, native: ResNet, stem: Stem, options: dict[str, Any
         model.maxpool = nn.Identity()
     for missing in range(stages + 1, len(layers) + 1):
         setattr(model, f"layer{missing}", nn.Identity())
+    return model
+
+
+def _create(network: Network, options: dict[str, Any]) -> nn.Module:
+    try:
+        model: nn.Module = timm.create_model(network.backbone, **options)
+    except TypeError as error:
+        if "drop_path" not in str(error):
+            raise
+        hint = f"{network.backbone} has no blocks to skip; leave it out"
+        raise ConfigError("network.drop_path", network.drop_path, hint) from None
     return model
 
 

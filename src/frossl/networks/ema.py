@@ -9,15 +9,21 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+import frossl.compat  # noqa: F401  before timm, which imports torchvision
+
+from timm.layers import DropPath  # isort: skip
+
 Module = TypeVar("Module", bound=nn.Module)
 
 
 def teacher_of(student: Module) -> Module:
-    """A copy without gradient, whose BatchNorm statistics move with the student's only."""
+    """A copy without gradient that skips no block; its BatchNorm statistics move with the student's."""
     teacher = copy.deepcopy(student).requires_grad_(False)
     for module in teacher.modules():
         if isinstance(module, _BatchNorm):
             module.momentum = 0.0
+        if isinstance(module, DropPath):
+            module.drop_prob = 0.0
     return teacher
 
 

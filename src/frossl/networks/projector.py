@@ -1,4 +1,4 @@
-"""The projector: an MLP between features and the objective."""
+"""The projector: an MLP between features and the objective; and the predictor behind it."""
 
 from __future__ import annotations
 
@@ -19,3 +19,9 @@ def build_projector(features: int, *, hidden: int, out: int, layers: int = 3) ->
     for before, after in pairwise(widths):
         modules += [nn.Linear(before, after, bias=False), nn.BatchNorm1d(after), nn.ReLU(inplace=True)]
     return nn.Sequential(*modules, nn.Linear(widths[-1], out))
+
+
+def build_predictor(projector: nn.Module, *, hidden: int) -> nn.Sequential:
+    """From projections to projections, with one hidden layer."""
+    width = output_of(projector)
+    return build_projector(width, hidden=hidden, out=width, layers=2)

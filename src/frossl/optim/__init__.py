@@ -1,7 +1,7 @@
 """How weights move: LARS, parameter groups, schedules as pure functions of the step."""
 
-from frossl.optim.groups import build_optimizer
+from frossl.optim.groups import build_optimizer, set_lr
 from frossl.optim.lars import LARS
-from frossl.optim.schedule import cosine, linear, warmup_cosine
+from frossl.optim.schedule import cosine, linear, warmup_cosine, warmup_stable_decay
 
-__all__ = ["LARS", "build_optimizer", "cosine", "linear", "warmup_cosine"]
+__all__ = ["LARS", "build_optimizer", "cosine", "linear", "set_lr", "warmup_cosine", "warmup_stable_decay"]

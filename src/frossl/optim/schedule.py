@@ -22,3 +22,12 @@ def warmup_cosine(step: int, *, total: int, warmup: int, peak: float, floor: flo
         return peak * (step + 1) / warmup
     done = (step - warmup) / max(1, total - warmup)
     return floor + (peak - floor) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+
+
+def warmup_stable_decay(
+    step: int, *, total: int, warmup: int, decay: int, peak: float, floor: float = 0.0
+) -> float:
+    """Rise linearly to `peak` over `warmup` steps, stay, fall linearly to `floor` over the last `decay`."""
+    rising = (step + 1) / max(1, warmup)
+    falling = (total - step) / max(1, decay)
+    return min(peak, peak * rising, floor + (peak - floor) * max(0.0, falling))

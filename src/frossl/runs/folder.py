@@ -49,6 +49,7 @@ class RunFolder:
         self.preprocess = self.path / "preprocess.json"
         self.bad_files = self.path / "bad_files.txt"
         self.metrics = JsonLines(self.path / "metrics.jsonl")
+        self.diagnostics = JsonLines(self.path / "diagnostics.jsonl")
         self.evaluation = JsonLines(self.path / "evaluation.jsonl")
 
     @classmethod
@@ -114,7 +115,7 @@ class RunFolder:
 
     def forget_after(self, step: int) -> None:
         """Cut the records back to a step, and remove what a killed process left half-written."""
-        for lines in (self.metrics, self.evaluation):
+        for lines in (self.metrics, self.diagnostics, self.evaluation):
             if lines.path.is_file():
                 kept = [json.dumps(record, ensure_ascii=False) + "\n" for record in lines.up_to(step)]
                 self.write_text(lines.path.name, "".join(kept))

@@ -1,0 +1,54 @@
+"""A backbone's layers from the stem on, by timm's own grouping: for freezing and for rates by depth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+import frossl.compat  # noqa: F401  before timm, which imports torchvision
+from frossl.errors import ConfigError
+
+from timm.models import group_parameters  # isort: skip
+
+FROZEN = "frozen"
+"""The mark of a BatchNorm that stays in evaluation mode."""
+
+
+def layers_of(backbone: nn.Module) -> Mapping[str, int]:
+    """Parameter name -> layer: 0 is the stem, then block after block."""
+    grouping: Any = backbone.group_matcher
+    layers: Mapping[str, int] = group_parameters(backbone, grouping(coarse=False), reverse=True)
+    return layers
+
+
+def rates_by_depth(backbone: nn.Module, *, decay: float) -> dict[str, float]:
+    """Parameter name -> share of the rate: 1 at the last layer, `decay` times less with each one before."""
+    layers = layers_of(backbone)
+    last = max(layers.values())
+    return {name: decay ** (last - layer) for name, layer in layers.items()}
+
+
+def freeze_layers(backbone: nn.Module, count: int) -> None:
+    """The first `count` layers stay as they are, statistics of BatchNorm included."""
+    layers = layers_of(backbone)
+    total = 1 + max(layers.values())
+    if count > total:
+        raise ConfigError("network.freeze", count, f"the backbone has {total} layers")
+    frozen = {name for name, layer in layers.items() if layer < count}
+    for name, p in backbone.named_parameters():
+        if name in frozen:
+            p.requires_grad_(False)
+    for name, module in backbone.named_modules():
+        if isinstance(module, _BatchNorm) and f"{name}.weight" in frozen:
+            setattr(module, FROZEN, True)
+    keep_frozen(backbone)
+
+
+def keep_frozen(module: nn.Module) -> None:
+    """Put frozen BatchNorms (back) in evaluation mode: to be called after `train()`."""
+    for part in module.modules():
+        if getattr(part, FROZEN, False):
+            part.eval()

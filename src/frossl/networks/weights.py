@@ -1,0 +1,89 @@
+"""Weights from a local file into a backbone. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load
+from torch import Tensor, nn
+
+import frossl.compat  # noqa: F401  before timm, which imports torchvision
+from frossl.errors import InputError
+
+from timm.models import adapt_input_conv  # isort: skip
+
+WRAPPERS = ("state_dict", "model", "model_state")
+"""Keys under which training scripts keep the weights in a checkpoint."""
+PREFIXES = ("module.", "backbone.", "encoder.")
+"""What they put before every name."""
+
+
+def load_weights(backbone: nn.Module, path: str | Path) -> None:
+    """Every weight of the backbone from the file; a classifier in it is left out.
+
+    Position embeddings and old names are adapted by timm, a stem made for three channels by repeating it.
+    """
+    state = _prepared(read_weights(path), backbone)
+    try:
+        missing, unexpected = backbone.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        raise _misfit(path, str(error).splitlines()[-1].strip()) from None
+    missing = [name for name in missing if not name.endswith("num_batches_tracked")]
+    classifiers = _names(backbone, "classifier")
+    unexpected = [name for name in unexpected if not name.startswith(classifiers)]
+    if missing or unexpected:
+        raise _misfit(
+            path, f"{len(missing)} weights missing, {len(unexpected)} not known: {(missing + unexpected)[:3]}"
+        )
+
+
+def read_weights(path: str | Path) -> dict[str, Tensor]:
+    """The state dict in a safetensors file or a torch checkpoint, without wrappers and prefixes."""
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise InputError(f"there is no file {path}; give a local file of weights")
+    try:
+        if path.suffix == ".safetensors":
+            state: Any = load(path.read_bytes())
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torn archives and refused pickles: torch has no one error for these
+        raise InputError(
+            f"{path} cannot be read as plain weights ({type(error).__name__}); "
+            "give safetensors or a torch state dict"
+        ) from None
+    for key in WRAPPERS:
+        state = state[key] if isinstance(state, dict) and isinstance(state.get(key), dict) else state
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise InputError(f"{path} holds no state dict; give safetensors or a torch state dict")
+    weights: dict[str, Tensor] = state
+    for prefix in PREFIXES:
+        if weights and all(name.startswith(prefix) for name in weights):
+            weights = {name.removeprefix(prefix): value for name, value in weights.items()}
+    return weights
+
+
+def _prepared(state: dict[str, Tensor], backbone: nn.Module) -> dict[str, Tensor]:
+    adapt = getattr(sys.modules[type(backbone).__module__], "checkpoint_filter_fn", None)
+    state = dict(adapt(state, backbone) if adapt else state)
+    own = backbone.state_dict()
+    for name in (f"{stem}.weight" for stem in _names(backbone, "first_conv")):
+        if name in state and name in own and state[name].ndim == 4 and state[name].shape[1] == 3:
+            state[name] = adapt_input_conv(own[name].shape[1], state[name])
+    return state
+
+
+def _names(backbone: nn.Module, kind: str) -> tuple[str, ...]:
+    """Modules that timm's description of the backbone names."""
+    names = getattr(backbone, "pretrained_cfg", {}).get(kind) or ()
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _misfit(path: str | Path, why: str) -> InputError:
+    return InputError(
+        f"{path} does not fit this backbone ({why}); choose the backbone, width and stem it was trained with "
+        "(a run of frossl: start from its config.toml)"
+    )

@@ -1,0 +1,144 @@
+"""Loggers and watches, with the real packages: what they are told is what the run recorded."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from frossl import api
+from frossl.config import Config, Data, Network, Optim, Train, ViewSpec
+from frossl.errors import InputError
+from frossl.runs import RunFolder
+from frossl.types import Watch
+
+TINY = Config(
+    data=Data("cifar10-mini"),
+    network=Network(
+        "resnet18", width=0.125, stages=1, projector_hidden=16, projector_out=8, projector_layers=2
+    ),
+    optim=Optim(base_lr=0.01),
+    train=Train(epochs=1, batch_size=32, log_every=2, checkpoint_every=2),
+    views=(ViewSpec(size=16, count=2),),
+)
+
+
+def stopped_and_resumed(tmp_path, monkeypatch, name: str, **options):
+    """Four steps, stopped; then two more."""
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "4")
+    run = api.pretrain(
+        "cifar10-mini", out=tmp_path / "run", config=TINY, loggers=[name], quiet=True, **options
+    )
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "6")
+    api.resume(run.path, quiet=True, **options)
+    assert [record["step"] for record in run.metrics] == [2, 4, 6]
+    return run
+
+
+def test_tensorboard_is_told_every_number_of_the_record(tmp_path, monkeypatch):
+    run = stopped_and_resumed(tmp_path, monkeypatch, "tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run.path / "tensorboard"))
+    events.Reload()
+    for name in ("loss", "lr", "invariance", "effective_rank", "images_per_second"):
+        told = [(event.step, event.value) for event in events.Scalars(name)]
+        assert told == [(r["step"], pytest.approx(r[name], rel=1e-6)) for r in run.metrics]
+
+
+def test_mlflow_keeps_one_run_through_a_resume(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    run = stopped_and_resumed(tmp_path, monkeypatch, "mlflow")
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{run.path / 'mlflow.db'}")
+    (experiment,) = [e for e in client.search_experiments() if e.name == "frossl"]
+    (kept,) = client.search_runs([experiment.experiment_id])
+    told = [(metric.step, metric.value) for metric in client.get_metric_history(kept.info.run_id, "loss")]
+    assert told == [(r["step"], pytest.approx(r["loss"])) for r in run.metrics]
+    assert kept.info.status == "FINISHED"
+
+
+def test_wandb_works_offline(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    run = stopped_and_resumed(tmp_path, monkeypatch, "wandb")
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    told: dict[int, float] = {}
+    files = sorted((run.path / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len({file.name for file in files}) == 1  # one id, two sittings
+    for file in files:
+        for data in leveldb_records(file.read_bytes()):
+            record = Record()
+            record.ParseFromString(data)
+            if record.WhichOneof("record_type") == "history":
+                items = {i.key or ".".join(i.nested_key): i.value_json for i in record.history.item}
+                told[int(items["_step"])] = json.loads(items["loss"])
+    assert told == {r["step"]: pytest.approx(r["loss"]) for r in run.metrics}
+
+
+def leveldb_records(log: bytes) -> Iterator[bytes]:
+    """A file of wandb: 7 bytes, then LevelDB's log format, blocks of 32 KiB with (crc, length, type) each."""
+    place, parts = 7, b""
+    while place + 7 <= len(log):
+        if (left := 32768 - place % 32768) < 7:
+            place += left
+            continue
+        length, kind = struct.unpack("<HB", log[place + 4 : place + 7])
+        parts += log[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield parts
+            parts = b""
+
+
+def test_an_unknown_logger_is_refused():
+    with pytest.raises(InputError, match="did you mean tensorboard"):
+        api.pretrain("cifar10-mini", config=TINY, loggers=["tensorbord"], quiet=True)
+
+
+def test_a_missing_package_is_named_with_the_command_that_brings_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "wandb", None)
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "2")
+    with pytest.raises(InputError, match=r"pip install 'frossl\[wandb\]'"):
+        api.pretrain("cifar10-mini", out=tmp_path / "run", config=TINY, loggers=["wandb"], quiet=True)
+
+
+def test_a_watch_looks_now_and_then_and_changes_nothing(tmp_path, monkeypatch):
+    seen = []
+
+    def look(ids, tensors, clock):
+        torch.rand(7)  # a watch may draw: the run does not notice
+        seen.append((clock.step, len(ids)))
+        assert tensors["features"].shape == (2, 32, 8)
+        assert tensors["z"].shape == (2, 32, 8)
+        assert not tensors["z"].requires_grad
+        return {"spread": tensors["z"].std().item()}
+
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "7")
+    watched = api.pretrain(
+        "cifar10-mini", out=tmp_path / "a", config=TINY, watches=[Watch(3, look)], quiet=True
+    )
+    alone = api.pretrain("cifar10-mini", out=tmp_path / "b", config=TINY, quiet=True)
+    assert seen == [(2, 32), (5, 32)]
+    records = list(RunFolder(watched.path).diagnostics)
+    assert [record["step"] for record in records] == [3, 6]
+    assert all(record["spread"] > 0 for record in records)
+    assert (watched.path / "encoder.safetensors").read_bytes() == (
+        alone.path / "encoder.safetensors"
+    ).read_bytes()
+
+
+def test_what_a_watch_returns_reaches_the_loggers_and_a_resume_cuts_it(tmp_path, monkeypatch):
+    watch = Watch(1, lambda ids, tensors, clock: {"half": clock.step / 2})
+    run = stopped_and_resumed(tmp_path, monkeypatch, "tensorboard", watches=[watch])
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run.path / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("half")] == [1, 2, 3, 4, 5, 6]
+    assert [record["step"] for record in RunFolder(run.path).diagnostics] == [1, 2, 3, 4, 5, 6]
