@@ -1,6 +1,6 @@
 """Does every method learn? kNN on CIFAR-10 mini after a few minutes each, beside the untrained network.
 
-    python -m benchmarks.methods [--methods frossl,byol] [--seeds 0,1] [--epochs 15]
+    python -m benchmarks.methods [--methods frossl,byol] [--seeds 0,1] [--epochs 12]
     python -m benchmarks.methods --search        rates of four methods, on a validation split
     python -m benchmarks.methods --constant      FroSSL with V · N constant
     python -m benchmarks.methods --multicrop     FroSSL with two, eight and multi-crop views, at equal minutes
@@ -33,7 +33,7 @@ from frossl.methods import METHODS
 DATA = "cifar10-mini"
 SEARCHED = ("frossl", "vicreg", "simclr", "byol")
 RATES = (0.0015, 0.003, 0.006, 0.012)
-EPOCHS = {"empssl": 4}
+EPOCHS = {"empssl": 2}
 """Where a step costs more than two views do."""
 MARGIN = 3.0
 """Points above the untrained network, besides two deviations, that count as learning."""
@@ -206,7 +206,7 @@ def main() -> None:
     )
     parser.add_argument("--methods", default="")
     parser.add_argument("--seeds", default="0,1")
-    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--minutes", type=float, default=2.0, help="of --multicrop")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("runs/methods"))

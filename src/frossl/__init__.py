@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from frossl.types import Batch as Batch
     from frossl.types import Clock as Clock
     from frossl.types import LossTerms as LossTerms
+    from frossl.types import Watch as Watch
 
 _HOME = {
     "Augment": "augment",
@@ -97,6 +98,7 @@ _HOME = {
     "VISRegLoss": "objectives",
     "ViewSpec": "augment",
     "WMSELoss": "objectives",
+    "Watch": "types",
     "barlow_loss": "objectives",
     "byol_loss": "objectives",
     "corinfomax_loss": "objectives",

@@ -114,6 +114,8 @@ class Network:
     projector_hidden: int = 2048
     projector_out: int = 1024
     projector_layers: int = 3
+    projector_norm: bool = False
+    """End the projector with a BatchNorm."""
 
     def __post_init__(self) -> None:
         _require(0 < self.width <= 16, "network.width", self.width, "give a multiple up to 16, such as 0.5")

@@ -82,3 +82,36 @@ def test_values_that_cannot_work_are_refused_by_name(kind, field, value):
 
 def test_the_rate_is_linear_in_the_batch():
     assert Optim(base_lr=0.3).lr(1024) == pytest.approx(1.2)
+
+
+RECIPE = """
+view_set = "weak"
+[objective]
+method = "frossl"
+[objective.options]
+normalize = "rows"
+[optim]
+base_lr = 0.1
+weight_decay = 0.5
+[methods.byol]
+view_set = "asymmetric"
+[methods.byol.objective.options]
+ema = 0.9
+[methods.byol.optim]
+base_lr = 1
+"""
+
+
+def test_a_recipe_says_what_each_method_changes():
+    own, byol, other = (Config.from_toml(RECIPE, method=method) for method in (None, "byol", "vicreg"))
+    assert own.objective == Objective("frossl", {"normalize": "rows"})
+    assert byol.objective == Objective("byol", {"ema": 0.9})
+    assert other.objective == Objective("vicreg")  # another method's options are not its own
+    assert [c.optim.base_lr for c in (own, byol, other)] == [0.1, 1.0, 0.1]
+    assert {c.optim.weight_decay for c in (own, byol, other)} == {0.5}
+    assert [c.view_set for c in (own, byol, other)] == ["weak", "asymmetric", "weak"]
+
+
+def test_what_a_method_changes_is_checked_like_the_rest():
+    with pytest.raises(InputError, match="did you mean optim"):
+        Config.from_toml("[methods.byol.optim]\nbase_rate = 1", method="byol")

@@ -10,11 +10,13 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
+from frossl.config import ViewSpec
 from frossl.data import ArraySource, Dataset, Labels, Part, held_out, open_dataset
 from frossl.errors import InputError
 from frossl.evaluation import (
     Labelled,
     Score,
+    bag_of_features,
     extract,
     few_label_accuracy,
     knn_accuracy,
@@ -22,6 +24,7 @@ from frossl.evaluation import (
     logistic_accuracy,
     pixels,
 )
+from frossl.networks import Encoder
 
 IDENTITY = ((0.0,) * 3, (1.0,) * 3)
 
@@ -156,3 +159,35 @@ def test_data_without_labels_is_refused():
     images = ArraySource(torch.zeros(4, 3, 4, 4, dtype=torch.uint8))
     with pytest.raises(InputError, match="no labels"):
         labelled_split(Dataset("toys", Part(images, None), None, IDENTITY))
+
+
+def test_one_crop_of_the_whole_image_is_the_image(images_and_encoder):
+    images, encoder = images_and_encoder
+    whole = ViewSpec(size=8, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=0.0)
+    features, labels = bag_of_features(encoder, images, whole, crops=1)
+    expected, same = extract(encoder, images)
+    torch.testing.assert_close(features, expected)
+    assert torch.equal(labels, same)
+
+
+def test_a_bag_is_the_mean_over_crops_and_the_same_every_time(images_and_encoder):
+    images, encoder = images_and_encoder
+    view = ViewSpec(size=8, scale=(0.25, 0.5), jitter=1.0, gray=1.0, blur=1.0)
+    bag, _ = bag_of_features(encoder, images, view, crops=64)
+    torch.testing.assert_close(bag, bag_of_features(encoder, images, view, crops=64)[0])
+    # features are linear here, so the bag's mean color is that of the image, nearly: no color was changed
+    colors = bag.view(-1, 3, 64).mean(2)
+    expected = extract(encoder, images)[0].view(-1, 3, 64).mean(2)
+    torch.testing.assert_close(colors, expected, atol=0.25, rtol=0)
+    assert (bag - bag_of_features(encoder, images, view, crops=1)[0]).abs().mean() > 0.05
+
+
+@pytest.fixture
+def images_and_encoder():
+    small = torch.rand(10, 3, 2, 2)
+    pictures = (nn.functional.interpolate(small, (8, 8), mode="bilinear") * 255).to(torch.uint8)
+    source = ArraySource(pictures)
+    images = Labelled(source, torch.arange(10), torch.arange(10) % 2)
+    backbone = nn.Sequential(nn.Flatten(), nn.Linear(192, 192, bias=False))
+    nn.init.eye_(backbone[1].weight)
+    return images, Encoder(backbone, size=8, mean=(0.5,) * 3, std=(0.25,) * 3)

@@ -140,6 +140,9 @@ def test_what_cannot_be_built_is_refused(network, words):
 def test_the_projector_has_the_papers_layers():
     kinds = [type(module).__name__ for module in build_projector(8, hidden=16, out=4)]
     assert kinds == ["Linear", "BatchNorm1d", "ReLU"] * 2 + ["Linear"]
+    out = build_projector(8, hidden=16, out=4, norm=True)(torch.randn(32, 8))
+    torch.testing.assert_close(out.mean(0), torch.zeros(4), atol=1e-5, rtol=0)
+    torch.testing.assert_close(out.var(0, correction=0), torch.ones(4), atol=1e-2, rtol=0)
 
 
 def test_an_encoder_prepares_images_of_any_size():

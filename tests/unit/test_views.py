@@ -162,6 +162,22 @@ def test_named_view_sets_share_out_the_views(name, counts):
     assert [spec.count for spec in view_set(name, size=32, views=5)] == counts
 
 
+def test_multi_crop_scales_its_sizes_and_keeps_its_full_views():
+    def of(size: int, views: int | None) -> list[tuple[int, int]]:
+        return [(spec.count, spec.size) for spec in view_set("multicrop", size=size, views=views)]
+
+    assert of(224, None) == [(2, 224), (6, 96)]
+    assert of(24, None) == [(2, 24), (6, 12)]
+    assert of(224, 5) == [(2, 224), (3, 96)]
+    with pytest.raises(InputError, match="give at least 3"):
+        of(224, 2)
+
+
+def test_a_set_brings_its_own_number_of_views():
+    assert [spec.count for spec in view_set("patches", size=24)] == [20]
+    assert [spec.count for spec in view_set("symmetric", size=24)] == [2]
+
+
 def test_view_sets_refuse_unknown_names_and_a_single_view():
     with pytest.raises(InputError, match="did you mean symmetric"):
         view_set("symetric", size=32, views=2)

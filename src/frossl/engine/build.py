@@ -148,13 +148,14 @@ def build_method(config: Config) -> JointEmbedding:
             hidden=network.projector_hidden,
             out=network.projector_out,
             layers=network.projector_layers,
+            norm=network.projector_norm,
         )
         name = config.objective.method
         of_method, of_objective = split_options(config)
         networks, objective = METHODS[name]
         method = networks(backbone, projector, objective(**of_objective), **of_method)
         method.together = config.train.together
-        return method
+        return method.train()
 
 
 @torch.no_grad()
@@ -169,7 +170,6 @@ def _try_out(backbone: nn.Module, config: Config) -> None:
                 f"{config.network.backbone} does not take images of {size} pixels ({error}); "
                 "choose another backbone or size"
             ) from None
-    backbone.train()
 
 
 def build(config: Config, data: Dataset, folder: RunFolder) -> State:

@@ -1,0 +1,132 @@
+"""Going on from weights, frozen parts, other channels, clipping, schedules, recipes: in whole runs."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from frossl import api, engine
+from frossl.config import Config, Objective, Optim
+from frossl.data import ArraySource, Dataset, Part, open_dataset
+from frossl.engine.step import train_step
+from frossl.errors import InputError
+from frossl.methods import METHODS
+from frossl.networks import read_weights
+from frossl.runs import RunFolder
+from tests.run.test_training import SMALL, train
+
+
+def with_network(config: Config, **values) -> Config:
+    return replace(config, network=replace(config.network, **values))
+
+
+def test_a_run_goes_on_from_the_encoder_of_another_with_its_stem_frozen(tmp_path):
+    first = train(tmp_path / "first")
+    file = first.path / "encoder.safetensors"
+    network = with_network(SMALL, stem="fast", freeze=1, drop_path=0.1)
+    config = replace(network, optim=Optim(base_lr=0.001, layer_decay=0.5))
+    second = train(tmp_path / "second", config=config, weights=file)
+    old, new = read_weights(file), read_weights(second.path / "encoder.safetensors")
+    assert old.keys() == new.keys()
+    moved = {name for name in old if not torch.equal(old[name], new[name])}
+    assert not any(name.startswith(("conv1", "bn1")) for name in moved)
+    assert {"layer1.0.conv1.weight", "layer2.1.bn2.running_mean"} <= moved
+    # "untrained" is the network before this run: the one of the first
+    assert second.knn().untrained == first.knn().trained
+
+
+def test_the_first_layers_move_least(tmp_path, monkeypatch):
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "1")
+    optim = Optim("sgd", base_lr=0.01, momentum=0.0, weight_decay=0.0, layer_decay=0.5, warmup=0.0)
+
+    def moved(config: Config, name: str) -> dict[str, torch.Tensor]:
+        run = train(tmp_path / name, config=config)
+        before = engine.build_method(run.config).backbone.state_dict()
+        after = read_weights(run.path / "encoder.safetensors")
+        return {key: after[key] - before[key] for key in after}
+
+    even = moved(replace(SMALL, optim=replace(optim, layer_decay=1.0)), "even")
+    decayed = moved(replace(SMALL, optim=optim), "decayed")
+    for name, layers_after in (("layer2.1.bn2.weight", 0), ("layer1.1.bn2.weight", 2), ("conv1.weight", 4)):
+        assert even[name].abs().max() > 1e-5
+        torch.testing.assert_close(decayed[name], even[name] * 0.5**layers_after, atol=1e-7, rtol=1e-3)
+
+
+def test_a_gradient_is_no_longer_than_the_clip(tmp_path):
+    optim = Optim("sgd", base_lr=1.0, lr_batch=512, momentum=0.0, weight_decay=0.0, warmup=0.0, clip=0.01)
+    data = open_dataset("cifar10-mini")
+    state = engine.build(engine.settle(replace(SMALL, optim=optim), data), data, RunFolder(Path("unused")))
+    before = torch.cat([p.detach().flatten().clone() for p in state.method.parameters()])
+    clock = state.loader.clock(0)
+    state.set_lr(clock)
+    train_step(state.loader.source.read(state.loader.ids(0)), state, clock)
+    after = torch.cat([p.detach().flatten() for p in state.method.parameters()])
+    assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_the_schedule_that_stays_is_recorded(tmp_path):
+    optim = Optim(base_lr=0.01, lr_batch=512, schedule="wsd", warmup=0.0, decay=0.5)
+    run = train(tmp_path / "a", config=replace(SMALL, optim=optim))
+    rates = {record["step"]: record["lr"] for record in run.metrics}
+    np.testing.assert_allclose([rates[2], rates[4], rates[6], rates[8]], [0.01, 0.01, 0.01, 0.005])
+
+
+@pytest.mark.parametrize("channels", [1, 5])
+def test_images_of_any_number_of_channels_train(channels, tmp_path):
+    images = torch.randint(0, 256, (64, channels, 32, 32), dtype=torch.uint8)
+    statistics = ((0.5,) * channels, (0.25,) * channels)
+    data = Dataset("arrays", Part(ArraySource(images), None), None, statistics)
+    config = engine.settle(replace(SMALL, train=replace(SMALL.train, batch_size=32)), data)
+    assert config.network.channels == channels
+    state = engine.build(config, data, RunFolder.create(tmp_path / "run"))
+    engine.fit(state)
+    assert state.folder.read_status()["state"] == "finished"
+
+
+def overlays(name: str) -> dict[str, dict]:
+    text = api.RECIPES.joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text).get("methods", {})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "method"), [(recipe, method) for recipe in api.recipes() for method in overlays(recipe)]
+)
+def test_what_a_recipe_says_of_a_method_can_be_built(recipe, method):
+    assert method in METHODS
+    config = engine.settle(api.recipe(recipe, method=method), open_dataset("cifar10-mini"))
+    assert config.objective.method == method
+    built = engine.build_method(config)
+    assert isinstance(built.objective, METHODS[method].objective)
+
+
+def test_released_recipes_say_what_the_files_said():
+    def released(method: str) -> tuple:
+        config = api.recipe("released-cifar10", method=method)
+        optim, network = config.optim, config.network
+        projector = (network.projector_hidden, network.projector_out)
+        return optim.optimizer, optim.base_lr, optim.weight_decay, projector
+
+    assert released("frossl") == ("lars", 0.3, 1e-4, (2048, 1024))
+    assert released("byol") == ("lars", 1.0, 1e-5, (4096, 256))
+    assert released("moco") == ("sgd", 0.3, 1e-4, (2048, 256))
+    assert released("wmse") == ("adam", 2e-3, 1e-6, (1024, 64))
+    assert released("simsiam") == ("sgd", 0.5, 1e-5, (2048, 2048))
+
+
+def test_another_method_takes_its_own_options_from_a_configuration(tmp_path, monkeypatch):
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "1")
+    config = replace(SMALL, objective=Objective("frossl", {"normalize": "rows"}))
+    run = train(tmp_path / "a", config=config, method="vicreg")
+    assert run.config.objective == Objective("vicreg")
+
+
+def test_weights_that_do_not_fit_are_refused_before_anything_is_on_disk(tmp_path):
+    first = train(tmp_path / "first")
+    with pytest.raises(InputError, match="does not fit this backbone"):
+        train(tmp_path / "second", weights=first.path / "encoder.safetensors", backbone="resnet34")
+    assert not (tmp_path / "second").exists()
