@@ -2,7 +2,7 @@
 
     python -m benchmarks.methods [--methods frossl,byol] [--seeds 0,1] [--epochs 12]
     python -m benchmarks.methods --search        rates of four methods, on a validation split
-    python -m benchmarks.methods --constant      FroSSL with V · N constant
+    python -m benchmarks.methods --constant      FroSSL with V · N constant; BatchNorm by view or by step
     python -m benchmarks.methods --multicrop     FroSSL with two, eight and multi-crop views, at equal minutes
 
 Every run is a run folder below --out: what was stopped goes on where it stood, and what is finished is only
@@ -14,9 +14,11 @@ over seeds. The last line printed is one JSON object.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import multiprocessing
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -93,10 +95,12 @@ def constant(epochs: int) -> list[Arm]:
     """Views times images is 512 in every step, and so are the view-passes in all."""
     base = start_from("frossl", epochs=epochs)
     arms = []
-    for views, images in ((2, 256), (4, 128), (8, 64)):
+    kinds = ((2, 256, False), (4, 128, False), (8, 64, False), (2, 256, True), (8, 64, True))
+    for views, images, together in kinds:
         config = with_views(base, replace(base.views[0], count=views), batch_size=images)
-        share = replace(config.train, epochs=max(1, round(epochs * 2 / views)))
-        arms.append(Arm(f"{views} × {images}", replace(config, train=share)))
+        share = replace(config.train, epochs=max(1, round(epochs * 2 / views)), together=together)
+        name = f"{views} × {images}" + (", together" if together else "")
+        arms.append(Arm(name, replace(config, train=share)))
     return arms
 
 
@@ -135,6 +139,8 @@ def run(arm: Arm, seed: int, folder: Path) -> Result:
         done = api.resume(folder, quiet=True)
     else:
         done = api.pretrain(DATA, out=folder, config=arm.config, seed=seed, quiet=True)
+    if done.interrupted:
+        raise KeyboardInterrupt
     trained = done.encoder()
     untrained = trained.with_backbone(engine.build_method(done.config).encoder)
     data: Dataset = open_dataset(DATA)
@@ -227,8 +233,10 @@ def main() -> None:
     seeds = [int(seed) for seed in options.seeds.split(",")]
 
     def folder(arm: Arm, seed: int) -> Path:
+        """By name and configuration: what was changed since is run again."""
         slug = "".join(c if c.isalnum() or c in ".-" else "-" for c in arm.name)
-        return options.out / f"{slug}-seed{seed}"
+        digest = hashlib.sha256(f"{arm.config.to_toml()}{os.environ.get('FROSSL_MAX_STEPS')}".encode())
+        return options.out / f"{slug}-seed{seed}-{digest.hexdigest()[:8]}"
 
     print("| | trained | untrained | gain | learned | rank | steps | minutes |")
     print("|---|---|---|---|---|---|---|---|")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -160,7 +161,12 @@ def pretrain(
     engine.build_method(config)  # refuse what cannot be built while there is still nothing on disk
     source = dataset.train.source
     folder = RunFolder.create(out, overwrite=overwrite)
-    origin = provenance(seed=config.train.seed, index_digest=source.digest, images=len(source))
+    origin = provenance(
+        seed=config.train.seed,
+        index_digest=source.digest,
+        images=len(source),
+        weights_digest=_digest(config.network.weights),
+    )
     folder.write_json("provenance.json", origin)
     folder.write_text(folder.config_file.name, config.to_toml())
     return _train(config, dataset, folder, console, watches)
@@ -184,6 +190,8 @@ def resume(run: str | Path, *, watches: Sequence[Watch] = (), quiet: bool = Fals
             f"{config.data.source} holds other images than this run began with ({len(source)} now, "
             f"{known['images']} then); put them back, or start a new run"
         )
+    if not any(folder.checkpoints.iterdir()):
+        _check_weights(config, known)
     return _train(engine.settle(config, dataset), dataset, folder, console, watches)
 
 
@@ -328,6 +336,7 @@ def _compare(
     config = Config.read(folder.config_file)
     device = config.train.device if config.train.device != "cuda" else engine.best_device()
     trained = load_encoder(run).to(device)
+    _check_weights(config, folder.read_json("provenance.json"))
     split = labelled_split(open_dataset(config.data.source, size=config.data.size))
     untrained = trained.with_backbone(engine.build_method(config).encoder).to(device)
     largest = max(config.views, key=lambda spec: spec.size)
@@ -378,8 +387,19 @@ def _network(
     """Another backbone than the configuration's comes as it is: its cuts were made for the other one."""
     if backbone is not None and backbone != network.backbone:
         network = replace(network, backbone=backbone, width=1.0, stages=None, stem=None)
-    file = None if weights is None else str(Path(weights).expanduser().absolute())
-    return _given(network, width=width, weights=file)
+    file = weights or network.weights
+    return _given(network, width=width, weights=file and str(Path(file).expanduser().absolute()))
+
+
+def _digest(weights: str | None) -> str | None:
+    return None if weights is None else hashlib.sha256(Path(weights).read_bytes()).hexdigest()
+
+
+def _check_weights(config: Config, known: dict[str, Any]) -> None:
+    """The file that a run began with must still be that file, where it is read again."""
+    file = config.network.weights
+    if file is not None and (not Path(file).is_file() or _digest(file) != known.get("weights_digest")):
+        raise InputError(f"this run began from {file}, which is gone or changed; put it back")
 
 
 def _absolute(data: str | Path) -> str:

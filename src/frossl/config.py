@@ -183,7 +183,8 @@ class Train:
     channels_last: bool | None = None
     device: Device | None = None
     together: bool = False
-    """Forward the views of one size as one batch, so that BatchNorm sees them all at once."""
+    """Forward the views of one size as one batch, and all through the projector as one: BatchNorm sees them
+    at once."""
     loggers: tuple[Logger, ...] = ()
     """Who is told besides metrics.jsonl."""
     log_every: int = 10
@@ -214,6 +215,10 @@ class Config:
     """The name of the set that views are taken from, where none are given."""
     views: tuple[ViewSpec, ...] = ()
 
+    def __post_init__(self) -> None:
+        both = self.view_set is not None and bool(self.views)
+        _require(not both, "view_set", self.view_set, "views are given too; give one of them")
+
     def to_toml(self) -> str:
         return tomli_w.dumps(_without_none(dataclasses.asdict(self)))
 
@@ -228,10 +233,19 @@ class Config:
             table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"the configuration is not TOML: {error}; check that line") from None
+        for name in ("methods", "objective"):
+            if not isinstance(table.get(name, {}), dict):
+                raise ConfigError(name, table[name], "expected a table")
         changes, own = table.pop("methods", {}), table.get("objective", {}).get("method", Objective.method)
         if method is not None and method != own:
             table["objective"] = {"method": method}
-        return _build(cls, _merged(table, changes.get(method or own, {})), "")
+        change = changes.get(method or own, {})
+        if not isinstance(change, dict):
+            raise ConfigError(f"methods.{method or own}", change, "expected a table")
+        for given, other in (("views", "view_set"), ("view_set", "views")):
+            if given in change:
+                table.pop(other, None)
+        return _build(cls, _merged(table, change), "")
 
     @classmethod
     def read(cls, path: Path, *, method: str | None = None) -> Config:

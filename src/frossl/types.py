@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from frossl.errors import InputError
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -90,3 +92,7 @@ class Watch:
     every: int
     """Once in so many steps, and on the last one."""
     look: Look
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise InputError(f"a watch looks every {self.every} steps; give at least 1")

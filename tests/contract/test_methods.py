@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frossl import api
+from frossl.augment import view_set
 from frossl.config import Config, Data, Network, Objective, Optim, Train, ViewSpec
 from frossl.data import open_dataset
 from frossl.engine import build, settle
@@ -100,6 +101,17 @@ def test_two_sizes_of_views_work_or_are_refused(name, data):
     else:
         with pytest.raises(InputError, match=f"{name} takes views of one size"):
             state_of(config(name, crops), data)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_views_made_in_two_ways_are_of_one_size(name, data):
+    state = state_of(config(name, view_set("asymmetric", size=16)), data)
+    clock = state.loader.clock(0)
+    views = state.augment(state.loader.source.read(state.loader.ids(0)), clock)
+    assert [tuple(group.shape[:2]) for group in views] == [(2, 24)]
+    targets = state.method.targets(views)
+    assert "target" not in targets or len(targets["target"]) == 2
+    assert step(state, 0).total.isfinite()
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -18,7 +18,7 @@ from frossl.errors import InputError
 from frossl.methods import METHODS
 from frossl.networks import read_weights
 from frossl.runs import RunFolder
-from tests.run.test_training import SMALL, train
+from tests.run.test_training import SMALL, assert_same, train, weights
 
 
 def with_network(config: Config, **values) -> Config:
@@ -38,6 +38,32 @@ def test_a_run_goes_on_from_the_encoder_of_another_with_its_stem_frozen(tmp_path
     assert {"layer1.0.conv1.weight", "layer2.1.bn2.running_mean"} <= moved
     # "untrained" is the network before this run: the one of the first
     assert second.knn().untrained == first.knn().trained
+    assert all(p.requires_grad for p in second.encoder().parameters())
+    file.write_bytes(file.read_bytes()[:-4] + b"abcd")
+    with pytest.raises(InputError, match="gone or changed"):
+        second.knn()
+
+
+def test_a_resume_needs_the_weights_no_more_once_there_is_a_checkpoint(tmp_path, monkeypatch):
+    file = train(tmp_path / "first").path / "encoder.safetensors"
+    config = with_network(SMALL, stem="fast")
+    whole = train(tmp_path / "whole", config=config, weights=file)
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "4")
+    cut = train(tmp_path / "cut", config=config, weights=file)
+    monkeypatch.delenv("FROSSL_MAX_STEPS")
+    file.unlink()
+    api.resume(cut.path, quiet=True)
+    assert_same(weights(whole), weights(cut))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [({"freeze": 1}, "give network.weights"), ({"channels": 1}, "the images have 3")],
+)
+def test_networks_that_make_no_sense_are_refused(values, words, tmp_path):
+    with pytest.raises(InputError, match=words):
+        train(tmp_path / "run", config=with_network(SMALL, **values))
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_first_layers_move_least(tmp_path, monkeypatch):

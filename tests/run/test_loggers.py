@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -26,20 +27,23 @@ TINY = Config(
 )
 
 
-def stopped_and_resumed(tmp_path, monkeypatch, name: str, **options):
-    """Four steps, stopped; then two more."""
+def stopped_and_resumed(tmp_path, monkeypatch, name: str, lost=("step-00000004.pt",), **options):
+    """Four steps, killed as it were before the checkpoint of step 4 was there; then on to step 6."""
     monkeypatch.setenv("FROSSL_MAX_STEPS", "4")
     run = api.pretrain(
         "cifar10-mini", out=tmp_path / "run", config=TINY, loggers=[name], quiet=True, **options
     )
+    for checkpoint in lost:
+        (run.path / "checkpoints" / checkpoint).unlink()
     monkeypatch.setenv("FROSSL_MAX_STEPS", "6")
     api.resume(run.path, quiet=True, **options)
     assert [record["step"] for record in run.metrics] == [2, 4, 6]
     return run
 
 
-def test_tensorboard_is_told_every_number_of_the_record(tmp_path, monkeypatch):
-    run = stopped_and_resumed(tmp_path, monkeypatch, "tensorboard")
+@pytest.mark.parametrize("lost", [(), ("step-00000004.pt",), ("step-00000002.pt", "step-00000004.pt")])
+def test_tensorboard_is_told_every_number_of_the_record_once(lost, tmp_path, monkeypatch):
+    run = stopped_and_resumed(tmp_path, monkeypatch, "tensorboard", lost)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(run.path / "tensorboard"))
@@ -57,9 +61,9 @@ def test_mlflow_keeps_one_run_through_a_resume(tmp_path, monkeypatch):
     client = MlflowClient(tracking_uri=f"sqlite:///{run.path / 'mlflow.db'}")
     (experiment,) = [e for e in client.search_experiments() if e.name == "frossl"]
     (kept,) = client.search_runs([experiment.experiment_id])
-    told = [(metric.step, metric.value) for metric in client.get_metric_history(kept.info.run_id, "loss")]
-    assert told == [(r["step"], pytest.approx(r["loss"])) for r in run.metrics]
-    assert kept.info.status == "FINISHED"
+    told = {metric.step: metric.value for metric in client.get_metric_history(kept.info.run_id, "loss")}
+    assert told == {r["step"]: pytest.approx(r["loss"]) for r in run.metrics}
+    assert kept.info.status == "KILLED"  # by FROSSL_MAX_STEPS, before its end
 
 
 def test_wandb_works_offline(tmp_path, monkeypatch):
@@ -102,10 +106,24 @@ def test_an_unknown_logger_is_refused():
 
 
 def test_a_missing_package_is_named_with_the_command_that_brings_it(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "wandb", None)
-    monkeypatch.setenv("FROSSL_MAX_STEPS", "2")
+    monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(InputError, match=r"pip install 'frossl\[wandb\]'"):
         api.pretrain("cifar10-mini", out=tmp_path / "run", config=TINY, loggers=["wandb"], quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_board_that_fails_costs_a_warning_and_not_the_run(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/file/no-folder.db")
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "3")
+    run = api.pretrain("cifar10-mini", out=tmp_path / "run", config=TINY, loggers=["mlflow"], quiet=True)
+    assert run.status["step"] == 3
+    assert "mlflow is told no more" in caplog.text
+
+
+def test_a_watch_that_never_looks_is_refused():
+    with pytest.raises(InputError, match="give at least 1"):
+        Watch(0, lambda ids, tensors, clock: None)
 
 
 def test_a_watch_looks_now_and_then_and_changes_nothing(tmp_path, monkeypatch):
@@ -134,7 +152,7 @@ def test_a_watch_looks_now_and_then_and_changes_nothing(tmp_path, monkeypatch):
 
 
 def test_what_a_watch_returns_reaches_the_loggers_and_a_resume_cuts_it(tmp_path, monkeypatch):
-    watch = Watch(1, lambda ids, tensors, clock: {"half": clock.step / 2})
+    watch = Watch(1, lambda ids, tensors, clock: {"half": torch.tensor(clock.step / 2), "step": -1})
     run = stopped_and_resumed(tmp_path, monkeypatch, "tensorboard", watches=[watch])
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

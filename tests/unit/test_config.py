@@ -112,6 +112,22 @@ def test_a_recipe_says_what_each_method_changes():
     assert [c.view_set for c in (own, byol, other)] == ["weak", "asymmetric", "weak"]
 
 
+def test_views_and_a_view_set_are_two_ways_to_say_it():
+    base = "[[views]]\nsize = 8\ncount = 2\n[methods.empssl]\nview_set = 'patches'\n"
+    assert Config.from_toml(base).views[0].size == 8
+    assert Config.from_toml(base, method="empssl").views == ()
+    back = "view_set = 'weak'\n[[methods.byol.views]]\nsize = 8\n"
+    assert Config.from_toml(back, method="byol").view_set is None
+    with pytest.raises(ConfigError, match="views are given too"):
+        Config.from_toml("view_set = 'weak'\n[[views]]\nsize = 8\n")
+
+
+@pytest.mark.parametrize("text", ["objective = 'byol'", "methods = 3", "[methods]\nfrossl = 3"])
+def test_what_should_be_a_table_is_refused_in_words(text):
+    with pytest.raises(ConfigError, match="expected a table"):
+        Config.from_toml(text)
+
+
 def test_what_a_method_changes_is_checked_like_the_rest():
     with pytest.raises(InputError, match="did you mean optim"):
         Config.from_toml("[methods.byol.optim]\nbase_rate = 1", method="byol")

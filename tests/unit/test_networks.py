@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from timm.layers import DropPath
 from torch import nn
 
 from frossl.config import Network
@@ -13,6 +14,7 @@ from frossl.networks import (
     build_backbone,
     build_projector,
     features_of,
+    freeze_layers,
     keep_frozen,
     layers_of,
     rates_by_depth,
@@ -107,17 +109,27 @@ def test_layers_run_from_the_stem_on():
 
 
 def test_frozen_layers_stay_statistics_included():
-    backbone = build_backbone(Network("resnet18", width=0.125, freeze=2), size=96).train()
-    keep_frozen(backbone)
+    backbone = build_backbone(Network("resnet18", width=0.125, drop_path=0.1), size=96)
+    freeze_layers(backbone, 3)
+    keep_frozen(backbone.train())
     before = {name: value.clone() for name, value in backbone.state_dict().items()}
     optimizer = torch.optim.SGD([p for p in backbone.parameters() if p.requires_grad], lr=0.1)
     for _ in range(2):
         backbone(torch.randn(4, 3, 96, 96) + 1).square().mean().backward()
         optimizer.step()
     moved = {name for name, value in backbone.state_dict().items() if not torch.equal(value, before[name])}
-    frozen = {name for name in before if name.startswith(("conv1", "bn1", "layer1.0"))}
+    frozen = {name for name in before if name.startswith(("conv1", "bn1", "layer1"))}
     assert not moved & frozen
-    assert {name for name in before if name.startswith("layer1.1.bn")} <= moved
+    assert {name for name in before if name.startswith("layer2.0.bn")} <= moved
+    drops = {name: part for name, part in backbone.named_modules() if isinstance(part, DropPath)}
+    assert {name for name, part in drops.items() if part.training} == drops.keys() - {"layer1.1.drop_path"}
+
+
+def test_what_has_no_layers_or_too_few_of_them_cannot_be_frozen():
+    with pytest.raises(InputError, match="has 9 layers"):
+        freeze_layers(build_backbone(Network("resnet18"), size=96), 10)
+    with pytest.raises(InputError, match="leave out network"):
+        freeze_layers(nn.Linear(2, 2), 1)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +140,6 @@ def test_frozen_layers_stay_statistics_included():
         (Network("convnext_atto", stages=2), "only ResNets"),
         (Network("resnet18", stages=5), "has 4"),
         (Network("regnety_002", stem="small"), "only the stem 'native'"),
-        (Network("resnet18", freeze=10), "has 9 layers"),
         (Network("vgg11", drop_path=0.1), "no blocks to skip"),
     ],
 )

@@ -95,6 +95,7 @@ def test_what_does_not_fit_is_refused_in_words(source, tmp_path):
     whole = path.read_bytes()
     for network, words in (
         (Network("resnet34", weights=str(path)), "does not fit .*missing"),
+        (Network("convnext_atto", weights=str(path)), "does not fit"),
         (Network("resnet18", width=0.5, weights=str(path)), "does not fit"),
         (Network("resnet18", stem="fast", weights=str(path)), "does not fit"),
         (Network("resnet18", weights=str(tmp_path / "none.pth")), "there is no file"),

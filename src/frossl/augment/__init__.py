@@ -56,10 +56,12 @@ class Augment:
     @torch.no_grad()
     def __call__(self, batch: Batch, clock: Clock) -> list[Tensor]:
         height, width = batch.images.shape[-2:]
-        out, first = [], 0
+        by_size: dict[int, list[Tensor]] = {}
+        first = 0
         for spec in self.specs:
             numbers = torch.arange(first, first + spec.count)
             first += spec.count
             chosen = plan(spec, batch.ids, numbers, clock, height=height, width=width)
-            out.append(standardize(make_views(batch.images, spec, chosen), self.mean, self.std))
-        return out
+            views = standardize(make_views(batch.images, spec, chosen), self.mean, self.std)
+            by_size.setdefault(spec.size, []).append(views)
+        return [torch.cat(views) if len(views) > 1 else views[0] for views in by_size.values()]

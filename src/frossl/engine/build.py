@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from frossl.augment import Augment, share_out, view_set
 from frossl.config import Config, Device, Precision
 from frossl.data import Dataset, Loader
+from frossl.engine.loggers import check_logger
 from frossl.errors import ConfigError, InputError, unknown
 from frossl.methods import METHODS, JointEmbedding
 from frossl.networks import (
@@ -22,6 +23,7 @@ from frossl.networks import (
     check_backbone,
     default_stem,
     features_of,
+    freeze_layers,
     rates_by_depth,
 )
 from frossl.optim import build_optimizer, set_lr, warmup_cosine, warmup_stable_decay
@@ -44,8 +46,9 @@ class State:
     loader: Loader
     step: int = 0
     """Steps done so far."""
+    watched: bool = False
     last: dict[str, Tensor] = field(default_factory=dict)
-    """`features` (V, N, F) and `z` (V, N, D) of the last step, detached: what watches look at."""
+    """`features` (V, N, F) and `z` (V, N, D) of the last step, detached, if somebody watches."""
 
     def lr(self, clock: Clock) -> float:
         optim, total = self.config.optim, self.loader.total
@@ -73,6 +76,11 @@ def check(config: Config) -> None:
         raise ConfigError("train.device", "cuda", "torch sees no CUDA device here; use cpu")
     if config.train.device == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("train.device", "mps", "torch sees no MPS device here; use cpu")
+    if config.network.freeze and config.network.weights is None:
+        hint = "freezing keeps weights that you have; give network.weights (--weights FILE)"
+        raise ConfigError("network.freeze", config.network.freeze, hint)
+    for logger in config.train.loggers:
+        check_logger(logger)
     max_steps()
 
 
@@ -111,7 +119,10 @@ def settle(config: Config, data: Dataset, *, views: int | None = None) -> Config
             leading = sum(spec.count for spec in specs if spec.size == sizes[0])
             objective = replace(objective, options={"global_views": leading, **objective.options})
     device = config.train.device or best_device()
-    network = replace(config.network, channels=config.network.channels or data.train.source.channels)
+    channels = data.train.source.channels
+    if config.network.channels not in (None, channels):
+        raise ConfigError("network.channels", config.network.channels, f"the images have {channels}")
+    network = replace(config.network, channels=channels)
     stem = network.stem or default_stem(network, size=max(spec.size for spec in specs))
     channels_last = config.train.channels_last
     return replace(
@@ -136,12 +147,18 @@ def view_size(stored: int) -> int:
     return max(8, round(0.75 * stored / 8) * 8)
 
 
-def build_method(config: Config) -> JointEmbedding:
-    """The networks as they are before the first step: a function of the configuration and its seed."""
+def build_method(config: Config, *, pretrained: bool = True) -> JointEmbedding:
+    """The networks as they are before the first step: a function of the configuration and its seed.
+
+    pretrained: read `network.weights`; not needed where a checkpoint replaces every weight.
+    """
     network = config.network
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
-        backbone = build_backbone(network, size=max(spec.size for spec in config.views))
+        largest = max(spec.size for spec in config.views)
+        backbone = build_backbone(network, size=largest, pretrained=pretrained)
+        if network.freeze:
+            freeze_layers(backbone, network.freeze)
         _try_out(backbone, config)
         projector = build_projector(
             features_of(backbone),
@@ -177,7 +194,7 @@ def build(config: Config, data: Dataset, folder: RunFolder) -> State:
     train = config.train
     fabric = Fabric(accelerator=train.device or "cpu", devices=1, precision=train.precision)
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-    method = build_method(config)
+    method = build_method(config, pretrained=not any(folder.checkpoints.glob("*.pt")))
     if train.channels_last:
         method = method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     loader = Loader(

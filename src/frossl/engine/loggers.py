@@ -1,23 +1,29 @@
 """Other people's boards: what `metrics.jsonl` and `diagnostics.jsonl` record, told to them too.
 
-Each is an extra, imported when it is asked for. A resumed run goes on in the same place.
+Each is an extra, imported when it is asked for. A resumed run goes on in the same place. A board that cannot
+be reached costs a warning, never the run.
 """
 
 from __future__ import annotations
 
-import hashlib
+import logging
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 from frossl.config import Config
 from frossl.errors import InputError
 from frossl.runs import RunFolder
 
+report = logging.getLogger("frossl")
+
 
 class Logger(Protocol):
     def log(self, step: int, numbers: Mapping[str, float]) -> None: ...
-    def close(self) -> None: ...
+    def close(self, *, finished: bool) -> None: ...
 
 
 class TensorBoard:
@@ -26,14 +32,14 @@ class TensorBoard:
     def __init__(self, folder: RunFolder, config: Config, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=step + 1 if step else None)
+        self.writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=step + 1)
         self.writer.add_text("config", f"```toml\n{config.to_toml()}```", step)
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
         for name, value in numbers.items():
             self.writer.add_scalar(name, value, step)
 
-    def close(self) -> None:
+    def close(self, *, finished: bool) -> None:
         self.writer.close()
 
 
@@ -42,6 +48,7 @@ class WandB:
     environment variables; WANDB_MODE=offline needs no account."""
 
     def __init__(self, folder: RunFolder, config: Config, step: int) -> None:
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
         self.run = wandb.init(
@@ -56,18 +63,20 @@ class WandB:
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
         self.run.log(dict(numbers), step=step)
 
-    def close(self) -> None:
-        self.run.finish()
+    def close(self, *, finished: bool) -> None:
+        self.run.finish(exit_code=0 if finished else 1)
 
 
 class MLflow:
     """A run of MLflow, at MLFLOW_TRACKING_URI or in RUN/mlflow.db."""
 
     def __init__(self, folder: RunFolder, config: Config, step: int) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        from mlflow.entities import Metric
         from mlflow.tracking import MlflowClient
 
         store = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.path.absolute() / 'mlflow.db'}"
-        self.client = MlflowClient(tracking_uri=store)
+        self.client, self.metric = MlflowClient(tracking_uri=store), Metric
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "frossl")
         experiment = self.client.get_experiment_by_name(name)
         number = experiment.experiment_id if experiment else self.client.create_experiment(name)
@@ -75,15 +84,17 @@ class MLflow:
         known = self.client.search_runs([number], f"tags.frossl = '{identity}'")
         run = known[0] if known else self.client.create_run(number, run_name=folder.path.name)
         self.run: str = run.info.run_id
+        self.client.update_run(self.run, status="RUNNING")
         self.client.set_tag(self.run, "frossl", identity)
         self.client.set_tag(self.run, "config", config.to_toml())
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        for name, value in numbers.items():
-            self.client.log_metric(self.run, name, value, step=step)
+        now = int(time.time() * 1000)
+        metrics = [self.metric(name, value, now, step) for name, value in numbers.items()]
+        self.client.log_batch(self.run, metrics=metrics)
 
-    def close(self) -> None:
-        self.client.set_terminated(self.run)
+    def close(self, *, finished: bool) -> None:
+        self.client.set_terminated(self.run, status="FINISHED" if finished else "KILLED")
 
 
 LOGGERS: dict[str, Callable[[RunFolder, Config, int], Logger]] = {
@@ -93,26 +104,51 @@ LOGGERS: dict[str, Callable[[RunFolder, Config, int], Logger]] = {
 }
 
 
-def open_loggers(folder: RunFolder, config: Config, step: int) -> list[Logger]:
+def check_logger(name: str) -> None:
+    """Refuse a logger whose package is not here."""
+    try:
+        found = find_spec(name) is not None
+    except ValueError:  # a name that was put into sys.modules without a module
+        found = False
+    if not found:
+        raise InputError(f"the package {name} is not installed; pip install 'frossl[{name}]'")
+
+
+class Loggers:
     """Those that the configuration names, going on after `step`."""
-    opened = []
-    for name in config.train.loggers:
+
+    def __init__(self, folder: RunFolder, config: Config, step: int) -> None:
+        self.told: dict[str, Logger] = {}
+        for name in config.train.loggers:
+            with self._guarded(name):
+                self.told[name] = LOGGERS[name](folder, config, step)
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """A record of the run: its numbers, at its step."""
+        numbers = {
+            name: value
+            for name, value in record.items()
+            if name != "step" and isinstance(value, (int, float)) and not isinstance(value, bool)
+        }
+        for name, logger in list(self.told.items()):
+            with self._guarded(name):
+                logger.log(record["step"], numbers)
+
+    def close(self, *, finished: bool) -> None:
+        for name, logger in list(self.told.items()):
+            with self._guarded(name):
+                logger.close(finished=finished)
+
+    @contextmanager
+    def _guarded(self, name: str) -> Iterator[None]:
         try:
-            opened.append(LOGGERS[name](folder, config, step))
-        except ImportError as error:
-            raise InputError(f"{name} cannot be used ({error}); pip install 'frossl[{name}]'") from None
-    return opened
-
-
-def numbers_of(record: Mapping[str, Any]) -> dict[str, float]:
-    """What can be drawn of a record, without its step."""
-    return {
-        name: value
-        for name, value in record.items()
-        if name != "step" and isinstance(value, (int, float)) and not isinstance(value, bool)
-    }
+            yield
+        except Exception as error:  # other people's code, and often a network behind it
+            self.told.pop(name, None)
+            report.warning("%s is told no more (%s: %s); the run goes on", name, type(error).__name__, error)
 
 
 def _identity(folder: RunFolder) -> str:
-    """The same for a run and what resumes it: from its provenance, which is written once."""
-    return hashlib.sha256((folder.path / "provenance.json").read_bytes()).hexdigest()[:16]
+    """The same for a run and what resumes it."""
+    identity: str = folder.read_json("provenance.json")["id"]
+    return identity

@@ -14,9 +14,8 @@ import torch
 
 from frossl.engine.build import State
 from frossl.engine.checkpoint import save
-from frossl.engine.loggers import Logger, numbers_of, open_loggers
+from frossl.engine.loggers import Loggers
 from frossl.engine.step import train_step
-from frossl.runs.record import JsonLines
 from frossl.types import Watch
 
 
@@ -29,52 +28,54 @@ class Screen(Protocol):
 
 def fit(state: State, screen: Screen | None = None, watches: Sequence[Watch] = ()) -> None:
     """Train from `state.step` to the end, or until a signal asks to stop. `status.json` says how it ended."""
-    folder, loader, train = state.folder, state.loader, state.config.train
-    pace, loggers = Pace(state), open_loggers(folder, state.config, state.step)
+    folder, loader = state.folder, state.loader
+    state.watched = bool(watches)
     folder.write_status("running", step=state.step, total=loader.total)
+    loggers = Loggers(folder, state.config, state.step)
     try:
-        with _private_random_state(state), stop_on_signals() as stop:
-            for batch, clock in loader.batches(state.step):
-                state.set_lr(clock)
-                terms = train_step(state.to_device(batch), state, clock)
-                state.step = clock.step + 1
-                stopping, record = stop.reason, None
-                if clock.due(train.log_every):
-                    record = {"step": state.step, "epoch": clock.epoch, "lr": state.lr(clock)}
-                    record |= terms.to_floats() | pace.measure(state.step)
-                    _record(folder.metrics, record, loggers)
-                for watch in watches:
-                    if clock.due(watch.every) and (seen := watch.look(batch.ids, state.last, clock)):
-                        _record(folder.diagnostics, {"step": state.step, **seen}, loggers)
-                if screen is not None:
-                    screen.step(state.step, loader.last, record)
-                if clock.due(train.checkpoint_every) or stopping or state.step == loader.last:
-                    save(state)
-                    folder.write_status("running", step=state.step, total=loader.total)
-                if stopping:
-                    folder.write_status("stopped", step=state.step, total=loader.total, reason=stopping)
-                    return
+        reason = _walk(state, screen, watches, loggers)
+        ended = "finished" if state.step == loader.total else "stopped"
+        reason = "" if ended == "finished" else reason or "FROSSL_MAX_STEPS"
+        folder.write_status(ended, step=state.step, total=loader.total, reason=reason)
     except BaseException as error:
         ended = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
         reason = f"{type(error).__name__}: {error}"
         folder.write_status(ended, step=state.step, total=loader.total, reason=reason)
         raise
     finally:
-        for logger in loggers:
-            logger.close()
         if bad := loader.source.bad_files():
             lines = [f"{path!r}\t{why!r}\n" for path, why in bad.items()]
             folder.write_text(folder.bad_files.name, "".join(lines))
-    if loader.last == loader.total:
-        folder.write_status("finished", step=state.step, total=loader.total)
-    else:
-        folder.write_status("stopped", step=state.step, total=loader.total, reason="FROSSL_MAX_STEPS")
+        loggers.close(finished=state.step == loader.total)
 
 
-def _record(lines: JsonLines, record: dict[str, Any], loggers: Sequence[Logger]) -> None:
-    lines.append(record)
-    for logger in loggers:
-        logger.log(record["step"], numbers_of(record))
+def _walk(state: State, screen: Screen | None, watches: Sequence[Watch], loggers: Loggers) -> str:
+    """Step after step; returns the name of the signal that ended it, if one did."""
+    folder, loader, train, pace = state.folder, state.loader, state.config.train, Pace(state)
+    with _private_random_state(state), stop_on_signals() as stop:
+        for batch, clock in loader.batches(state.step):
+            state.set_lr(clock)
+            terms = train_step(state.to_device(batch), state, clock)
+            state.step = clock.step + 1
+            stopping, record = stop.reason, None
+            if clock.due(train.log_every):
+                record = {"step": state.step, "epoch": clock.epoch, "lr": state.lr(clock)}
+                record |= terms.to_floats() | pace.measure(state.step)
+                folder.metrics.append(record)
+                loggers.log(record)
+            for watch in watches:
+                if clock.due(watch.every) and (seen := watch.look(batch.ids, state.last, clock)):
+                    numbers = {name: float(value) for name, value in seen.items() if name != "step"}
+                    folder.diagnostics.append({"step": state.step, **numbers})
+                    loggers.log({"step": state.step, **numbers})
+            if screen is not None:
+                screen.step(state.step, loader.last, record)
+            if clock.due(train.checkpoint_every) or stopping or state.step == loader.last:
+                save(state)
+                folder.write_status("running", step=state.step, total=loader.total)
+            if stopping:
+                return stopping
+    return ""
 
 
 class Stop:

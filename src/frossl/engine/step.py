@@ -18,10 +18,7 @@ from frossl.types import Batch, Clock, LossTerms
 
 
 def train_step(batch: Batch, state: State, clock: Clock) -> LossTerms:
-    """Views, projections, loss, update. A step whose loss or gradient is not finite changes no weight.
-
-    `state.last` keeps the features and projections, for whoever watches.
-    """
+    """Views, projections, loss, update. A step whose loss or gradient is not finite changes no weight."""
     method = state.method
     torch.manual_seed(clock.seed * 1_000_003 + clock.step)  # for what networks draw: drop-path and the like
     views = state.augment(batch, clock)
@@ -32,12 +29,15 @@ def train_step(batch: Batch, state: State, clock: Clock) -> LossTerms:
     except NotFiniteError as error:
         raise TrainingError(f"step {clock.step} is not finite ({error}); try a lower --lr") from error
     state.fabric.backward(terms.total)
-    _check_and_clip(terms, state, clock)
+    _check_finite(terms, state, clock)
     method.before_update(clock)
+    if state.config.optim.clip is not None:
+        torch.nn.utils.clip_grad_norm_(method.parameters(), state.config.optim.clip)
     state.optimizer.step()
     state.optimizer.zero_grad()
     method.after_update(terms.state, clock)
-    state.last = {name: tensors[name].detach() for name in ("features", "z")}
+    if state.watched:
+        state.last = {name: tensors[name].detach() for name in ("features", "z")}
     return terms
 
 
@@ -55,11 +55,9 @@ def seconds_per_step(config: Config, data: Dataset, *, steps: int = 20) -> float
     return statistics.median(seconds[8:])  # the first ones allocate memory and choose kernels
 
 
-def _check_and_clip(terms: LossTerms, state: State, clock: Clock) -> None:
-    parameters = [p for p in state.method.parameters() if p.grad is not None]
-    length = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    if not (terms.total + length).isfinite():  # waits for the device
-        numbers = {**terms.to_floats(), "gradient norm": length.item()}
+def _check_finite(terms: LossTerms, state: State, clock: Clock) -> None:
+    gradients = [p.grad for p in state.method.parameters() if p.grad is not None]
+    size = torch.nn.utils.get_total_norm(gradients)
+    if not (terms.total + size).isfinite():  # waits for the device
+        numbers = {**terms.to_floats(), "gradient norm": size.item()}
         raise TrainingError(f"step {clock.step} is not finite ({numbers}); try a lower --lr")
-    if (longest := state.config.optim.clip) is not None:
-        torch.nn.utils.clip_grads_with_norm_(parameters, longest, length)

@@ -27,14 +27,18 @@ def bag_of_features(encoder: Encoder, images: Labelled, view: ViewSpec, *, crops
     """The mean of the features of `crops` random crops of each image, cut and flipped as `view` says, without
     its colors: what a network that was trained on small patches is asked with (EMP-SSL). The crops are the
     same every time."""
-    spec = replace(view, count=crops, jitter=0.0, gray=0.0, blur=0.0, solarize=0.0)
+    clock = Clock(step=0, total=1, epoch=0, seed=0)
+    spec = replace(view, jitter=0.0, gray=0.0, blur=0.0, solarize=0.0)
     mean, std = encoder.mean.flatten().tolist(), encoder.std.flatten().tolist()
 
     def features(batch: Batch) -> Tensor:
         height, width = batch.images.shape[-2:]
-        chosen = plan(spec, batch.ids, torch.arange(crops), Clock(0, 1, 0, 0), height=height, width=width)
-        views = standardize(make_views(batch.images, spec, chosen), mean, std)
-        return torch.stack([encoder.backbone(view) for view in views]).mean(0)
+        total = torch.zeros(())
+        for crop in range(crops):  # one at a time, for memory
+            chosen = plan(spec, batch.ids, torch.tensor([crop]), clock, height=height, width=width)
+            (view,) = standardize(make_views(batch.images, spec, chosen), mean, std)
+            total = total + encoder.backbone(view)
+        return total / crops
 
     return _evaluated(encoder, images, features)
 

@@ -23,7 +23,6 @@ from timm.models.vision_transformer import VisionTransformer  # isort: skip
 
 from frossl.config import Network
 from frossl.errors import ConfigError, unknown
-from frossl.networks.layers import freeze_layers
 from frossl.networks.weights import load_weights
 
 Stem = Literal["native", "small", "fast"]
@@ -62,8 +61,6 @@ def build_backbone(network: Network, *, size: int, pretrained: bool = True) -> n
     model = _architecture(network, size)
     if pretrained and network.weights is not None:
         load_weights(model, network.weights)
-    if network.freeze:
-        freeze_layers(model, network.freeze)
     return model
 
 

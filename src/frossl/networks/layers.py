@@ -9,17 +9,23 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 import frossl.compat  # noqa: F401  before timm, which imports torchvision
-from frossl.errors import ConfigError
+from frossl.errors import ConfigError, InputError
 
+from timm.layers import DropPath  # isort: skip
 from timm.models import group_parameters  # isort: skip
 
 FROZEN = "frozen"
-"""The mark of a BatchNorm that stays in evaluation mode."""
+"""The mark of a module that stays in evaluation mode."""
 
 
 def layers_of(backbone: nn.Module) -> Mapping[str, int]:
     """Parameter name -> layer: 0 is the stem, then block after block."""
-    grouping: Any = backbone.group_matcher
+    grouping: Any = getattr(backbone, "group_matcher", None)
+    if grouping is None:
+        raise InputError(
+            f"timm does not say which layers {type(backbone).__name__} has; "
+            "leave out network.freeze and optim.layer_decay, or choose another backbone"
+        )
     layers: Mapping[str, int] = group_parameters(backbone, grouping(coarse=False), reverse=True)
     return layers
 
@@ -32,7 +38,7 @@ def rates_by_depth(backbone: nn.Module, *, decay: float) -> dict[str, float]:
 
 
 def freeze_layers(backbone: nn.Module, count: int) -> None:
-    """The first `count` layers stay as they are, statistics of BatchNorm included."""
+    """The first `count` layers stay as they are, statistics of BatchNorm included, and are never skipped."""
     layers = layers_of(backbone)
     total = 1 + max(layers.values())
     if count > total:
@@ -42,13 +48,17 @@ def freeze_layers(backbone: nn.Module, count: int) -> None:
         if name in frozen:
             p.requires_grad_(False)
     for name, module in backbone.named_modules():
-        if isinstance(module, _BatchNorm) and f"{name}.weight" in frozen:
-            setattr(module, FROZEN, True)
+        own = [key for key, _ in module.named_parameters(prefix=name)]
+        if not own or not frozen.issuperset(own):
+            continue
+        for part in module.modules():
+            if isinstance(part, (_BatchNorm, DropPath)):
+                setattr(part, FROZEN, True)
     keep_frozen(backbone)
 
 
 def keep_frozen(module: nn.Module) -> None:
-    """Put frozen BatchNorms (back) in evaluation mode: to be called after `train()`."""
+    """Put the frozen parts (back) in evaluation mode: to be called after `train()`."""
     for part in module.modules():
         if getattr(part, FROZEN, False):
             part.eval()

@@ -26,7 +26,11 @@ def load_weights(backbone: nn.Module, path: str | Path) -> None:
 
     Position embeddings and old names are adapted by timm, a stem made for three channels by repeating it.
     """
-    state = _prepared(read_weights(path), backbone)
+    state = read_weights(path)
+    try:
+        state = _prepared(state, backbone)
+    except Exception as error:  # timm's adapters look for what they know
+        raise _misfit(path, f"{type(error).__name__}: {error}") from None
     try:
         missing, unexpected = backbone.load_state_dict(state, strict=False)
     except RuntimeError as error:

@@ -6,6 +6,7 @@ import os
 import platform
 import shlex
 import sys
+import uuid
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,8 +15,11 @@ from typing import Any
 PACKAGES = ("frossl", "torch", "torchvision", "timm", "lightning-fabric", "scikit-learn", "numpy", "pillow")
 
 
-def provenance(*, seed: int, index_digest: str, images: int) -> dict[str, Any]:
+def provenance(
+    *, seed: int, index_digest: str, images: int, weights_digest: str | None = None
+) -> dict[str, Any]:
     return {
+        "id": uuid.uuid4().hex,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
@@ -23,6 +27,7 @@ def provenance(*, seed: int, index_digest: str, images: int) -> dict[str, Any]:
         "seed": seed,
         "images": images,
         "index_digest": index_digest,
+        "weights_digest": weights_digest,
     }
 
 
