@@ -2,7 +2,8 @@
 
     python -m benchmarks.methods [--methods frossl,byol] [--seeds 0,1] [--epochs 12]
     python -m benchmarks.methods --search        rates of four methods, on a validation split
-    python -m benchmarks.methods --constant      FroSSL with V · N constant; BatchNorm by view or by step
+    python -m benchmarks.methods --constant      FroSSL with V · N constant
+    python -m benchmarks.methods --together      FroSSL with BatchNorm by view, and by step
     python -m benchmarks.methods --multicrop     FroSSL with two, eight and multi-crop views, at equal minutes
 
 Every run is a run folder below --out: what was stopped goes on where it stood, and what is finished is only
@@ -92,16 +93,24 @@ def search(names: Sequence[str], epochs: int) -> list[Arm]:
 
 
 def constant(epochs: int) -> list[Arm]:
-    """Views times images is 512 in every step, and so are the view-passes in all."""
+    """Views times images is 512 in every step, and so are the view-passes in all. With one weight w, and with
+    w scaled so that invariance and variance keep the balance they have at two views of 128 images."""
     base = start_from("frossl", epochs=epochs)
     arms = []
-    kinds = ((2, 256, False), (4, 128, False), (8, 64, False), (2, 256, True), (8, 64, True))
-    for views, images, together in kinds:
+    for views, images in ((2, 256), (4, 128), (8, 64)):
         config = with_views(base, replace(base.views[0], count=views), batch_size=images)
-        share = replace(config.train, epochs=max(1, round(epochs * 2 / views)), together=together)
-        name = f"{views} × {images}" + (", together" if together else "")
-        arms.append(Arm(name, replace(config, train=share)))
+        config = replace(config, train=replace(config.train, epochs=max(1, round(epochs * 2 / views))))
+        for w in (1.4, 1.4 * images / 128 / (views - 1)):
+            weighted = replace(config.objective, options={"invariance_weight": w})
+            arms.append(Arm(f"{views} × {images}, w {w:.3g}", replace(config, objective=weighted)))
     return arms
+
+
+def together(epochs: int) -> list[Arm]:
+    """FroSSL with BatchNorm by view, and with the views of a step as one batch."""
+    base = start_from("frossl", epochs=epochs)
+    kinds = {"by view": False, "together": True}
+    return [Arm(name, replace(base, train=replace(base.train, together=t))) for name, t in kinds.items()]
 
 
 def multicrop(minutes: float) -> list[Arm]:
@@ -217,7 +226,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("runs/methods"))
     kinds = parser.add_mutually_exclusive_group()
-    for kind in ("search", "constant", "multicrop"):
+    for kind in ("search", "constant", "together", "multicrop"):
         kinds.add_argument(f"--{kind}", action="store_true")
     options = parser.parse_args()
 
@@ -226,6 +235,8 @@ def main() -> None:
         arms = search(names or SEARCHED, options.epochs)
     elif options.constant:
         arms = constant(options.epochs)
+    elif options.together:
+        arms = together(options.epochs)
     elif options.multicrop:
         arms = multicrop(options.minutes)
     else:

@@ -10,6 +10,7 @@ import dataclasses
 import tomllib
 import types
 import typing
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -223,11 +224,12 @@ class Config:
         return tomli_w.dumps(_without_none(dataclasses.asdict(self)))
 
     @classmethod
-    def from_toml(cls, text: str, *, method: str | None = None) -> Config:
+    def from_toml(cls, text: str, *, method: str | None = None, known: Collection[str] = ()) -> Config:
         """A run from its TOML.
 
         `[methods.NAME]` tables say what a method changes in the rest of the file. They count for the method
-        that is asked for (else the file's own), and other methods' options are left out.
+        that is asked for (else the file's own), and other methods' options are left out. known: the names
+        that may stand there, if given.
         """
         try:
             table = tomllib.loads(text)
@@ -236,6 +238,9 @@ class Config:
         for name in ("methods", "objective"):
             if not isinstance(table.get(name, {}), dict):
                 raise ConfigError(name, table[name], "expected a table")
+        for name in table.get("methods", {}):
+            if known and name not in known:
+                raise unknown("method", name, known)
         changes, own = table.pop("methods", {}), table.get("objective", {}).get("method", Objective.method)
         if method is not None and method != own:
             table["objective"] = {"method": method}
@@ -248,10 +253,11 @@ class Config:
         return _build(cls, _merged(table, change), "")
 
     @classmethod
-    def read(cls, path: Path, *, method: str | None = None) -> Config:
+    def read(cls, path: Path, *, method: str | None = None, known: Collection[str] = ()) -> Config:
         if b"\0" in path.read_bytes():
             raise InputError(f"{path} is not a text file; give a TOML file")
-        return cls.from_toml(path.read_text(encoding="utf-8", errors="surrogateescape"), method=method)
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        return cls.from_toml(text, method=method, known=known)
 
 
 def _merged(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

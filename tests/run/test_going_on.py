@@ -156,3 +156,12 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_on_disk(tmp_path
     with pytest.raises(InputError, match="does not fit this backbone"):
         train(tmp_path / "second", weights=first.path / "encoder.safetensors", backbone="resnet34")
     assert not (tmp_path / "second").exists()
+
+
+@pytest.mark.parametrize(("views", "weight"), [(2, 1.4), (8, 0.2)])
+def test_more_views_keep_the_balance_of_two_unless_a_weight_is_given(views, weight):
+    data = open_dataset("cifar10-mini")
+    config = engine.settle(SMALL, data, views=views)
+    assert config.objective.options["invariance_weight"] == pytest.approx(weight)
+    given = replace(SMALL, objective=Objective("frossl", {"invariance_weight": 3.0}))
+    assert engine.settle(given, data, views=views).objective.options["invariance_weight"] == 3.0

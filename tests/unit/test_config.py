@@ -112,6 +112,11 @@ def test_a_recipe_says_what_each_method_changes():
     assert [c.view_set for c in (own, byol, other)] == ["weak", "asymmetric", "weak"]
 
 
+def test_a_misspelt_method_is_named():
+    with pytest.raises(InputError, match="did you mean byol"):
+        Config.from_toml("[methods.byoll.optim]\nbase_lr = 1", known=["byol", "frossl"])
+
+
 def test_views_and_a_view_set_are_two_ways_to_say_it():
     base = "[[views]]\nsize = 8\ncount = 2\n[methods.empssl]\nview_set = 'patches'\n"
     assert Config.from_toml(base).views[0].size == 8

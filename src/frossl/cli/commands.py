@@ -180,6 +180,7 @@ def _starting_config(path: Path | None, recipe: str | None, method: str | None) 
     from frossl import api
     from frossl.config import Config
     from frossl.errors import InputError
+    from frossl.methods import METHODS
 
     if path is not None and recipe is not None:
         raise InputError("--config and --recipe are two places to start from; give one")
@@ -189,7 +190,7 @@ def _starting_config(path: Path | None, recipe: str | None, method: str | None) 
         return None
     if not path.is_file():
         raise InputError(f"there is no file {path}; check --config")
-    return Config.read(path, method=method)
+    return Config.read(path, method=method, known=METHODS)
 
 
 def _ended(run: Run, *, quiet: bool) -> int:

@@ -111,7 +111,8 @@ def settle(config: Config, data: Dataset, *, views: int | None = None) -> Config
     if sum(spec.count for spec in specs) < 2:
         raise InputError("the views add up to one; views of one image are compared, so give at least 2")
     name, sizes = config.objective.method, sorted({spec.size for spec in specs}, reverse=True)
-    objective = config.objective
+    by_default = METHODS[name].objective.presets["default"](sum(spec.count for spec in specs))
+    objective = replace(config.objective, options={**by_default, **config.objective.options})
     if len(sizes) > 1:
         if not METHODS[name].networks.multi_crop:
             raise InputError(f"{name} takes views of one size, not {sizes}; choose one, or another method")

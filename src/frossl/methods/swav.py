@@ -47,6 +47,7 @@ class SwAV(JointEmbedding):
         return replace(terms, state={**terms.state, "newest": newest})
 
     def inputs(self, gathered: dict[str, Tensor], clock: Clock) -> dict[str, Any]:
+        """The queue's scores, once it is full: by the prototypes as they are now, without gradient."""
         filled = clock.step * gathered["z"].shape[1] >= self.queue_size > 0
         if not filled or clock.step < self.queue_from * clock.total:
             return {}

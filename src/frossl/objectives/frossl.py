@@ -70,8 +70,8 @@ PRESETS: dict[str, Preset] = {
     ),
     # the authors' repository since August 2024 (weight of its CIFAR files; STL-10: 1.4, 10% ImageNet: 2)
     "released": lambda V: {"normalize": "columns", "invariance_weight": 1.0},
-    # ours
-    "default": lambda V: {"normalize": "centered", "invariance_weight": 1.4},
+    # ours: V variance terms stand against V(V − 1)/2 distances, so the weight keeps the balance of two views
+    "default": lambda V: {"normalize": "centered", "invariance_weight": 1.4 / (V - 1)},
 }
 """The arguments of `frossl_loss` for V views, by origin."""
 
