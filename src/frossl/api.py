@@ -32,7 +32,7 @@ from frossl.evaluation import (
     logistic_accuracy,
     pixels,
 )
-from frossl.live import Bar, PlainLines
+from frossl.live import Bar, Patient, PlainLines
 from frossl.methods import METHODS
 from frossl.networks import Encoder, timm_names
 from frossl.runs import RunFolder, provenance
@@ -424,7 +424,7 @@ def _free_folder(path: Path) -> Path:
 
 
 def _console(quiet: bool) -> Console:
-    return Console(stderr=True, quiet=quiet)
+    return Patient(stderr=True, quiet=quiet)
 
 
 def _say(console: Console, *lines: str) -> None:

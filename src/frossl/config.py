@@ -196,6 +196,8 @@ class Train:
         for name in ("epochs", "log_every", "checkpoint_every"):
             value = getattr(self, name)
             _require(value >= 1, f"train.{name}", value, "give at least 1")
+        twice = len(set(self.loggers)) < len(self.loggers)
+        _require(not twice, "train.loggers", self.loggers, "name each once")
         for logger in self.loggers:
             if logger not in typing.get_args(Logger):
                 raise unknown("logger", logger, typing.get_args(Logger))

@@ -224,3 +224,16 @@ def test_a_reader_that_leaves_early_is_no_traceback():
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout.count("\n") == 1
     assert done.stderr == ""
+
+
+def test_a_reader_that_leaves_early_does_not_end_a_run(tmp_path):
+    run = tmp_path / "run"
+    command = f"{sys.executable} -m frossl pretrain cifar10-mini --recipe demo --out {run} 2>&1 | head -n 1"
+    environment = {**os.environ, "FROSSL_MAX_STEPS": "11"}
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.count("\n") == 1
+    status = json.loads((run / "status.json").read_text())
+    assert (status["step"], status["reason"]) == (11, "FROSSL_MAX_STEPS")
+    assert (run / "encoder.safetensors").is_file()

@@ -12,7 +12,7 @@ import torch
 
 from frossl import api
 from frossl.config import Config, Data, Network, Optim, Train, ViewSpec
-from frossl.errors import InputError
+from frossl.errors import InputError, TrainingError
 from frossl.runs import RunFolder
 from frossl.types import Watch
 
@@ -103,6 +103,8 @@ def leveldb_records(log: bytes) -> Iterator[bytes]:
 def test_an_unknown_logger_is_refused():
     with pytest.raises(InputError, match="did you mean tensorboard"):
         api.pretrain("cifar10-mini", config=TINY, loggers=["tensorbord"], quiet=True)
+    with pytest.raises(InputError, match="name each once"):
+        api.pretrain("cifar10-mini", config=TINY, loggers=["wandb", "wandb"], quiet=True)
 
 
 def test_a_missing_package_is_named_with_the_command_that_brings_it(tmp_path, monkeypatch):
@@ -119,6 +121,14 @@ def test_a_board_that_fails_costs_a_warning_and_not_the_run(tmp_path, monkeypatc
     run = api.pretrain("cifar10-mini", out=tmp_path / "run", config=TINY, loggers=["mlflow"], quiet=True)
     assert run.status["step"] == 3
     assert "mlflow is told no more" in caplog.text
+
+
+@pytest.mark.parametrize("answer", ["words", {"a": "words"}, {"a": torch.zeros(3)}, {"a": object()}])
+def test_a_watch_that_returns_no_numbers_is_told_so(answer, tmp_path, monkeypatch):
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "2")
+    watch = Watch(1, lambda ids, tensors, clock: answer)
+    with pytest.raises(TrainingError, match="return numbers by name"):
+        api.pretrain("cifar10-mini", out=tmp_path / "run", config=TINY, watches=[watch], quiet=True)
 
 
 def test_a_watch_that_never_looks_is_refused():

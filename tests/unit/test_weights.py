@@ -99,7 +99,7 @@ def test_what_does_not_fit_is_refused_in_words(source, tmp_path):
         (Network("resnet18", width=0.5, weights=str(path)), "does not fit"),
         (Network("resnet18", stem="fast", weights=str(path)), "does not fit"),
         (Network("resnet18", weights=str(tmp_path / "none.pth")), "there is no file"),
-        (Network("resnet18", weights=str(tmp_path)), "there is no file"),
+        (Network("resnet18", weights=str(tmp_path)), "is a folder; give the file in it"),
     ):
         with pytest.raises(InputError, match=words):
             build_backbone(network, size=64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from frossl.engine.build import State
 from frossl.engine.checkpoint import save
 from frossl.engine.loggers import Loggers
 from frossl.engine.step import train_step
+from frossl.errors import TrainingError
 from frossl.types import Watch
 
 
@@ -65,9 +66,9 @@ def _walk(state: State, screen: Screen | None, watches: Sequence[Watch], loggers
                 loggers.log(record)
             for watch in watches:
                 if clock.due(watch.every) and (seen := watch.look(batch.ids, state.last, clock)):
-                    numbers = {name: float(value) for name, value in seen.items() if name != "step"}
-                    folder.diagnostics.append({"step": state.step, **numbers})
-                    loggers.log({"step": state.step, **numbers})
+                    numbers = {**_numbers(seen), "step": state.step}
+                    folder.diagnostics.append(numbers)
+                    loggers.log(numbers)
             if screen is not None:
                 screen.step(state.step, loader.last, record)
             if clock.due(train.checkpoint_every) or stopping or state.step == loader.last:
@@ -76,6 +77,15 @@ def _walk(state: State, screen: Screen | None, watches: Sequence[Watch], loggers
             if stopping:
                 return stopping
     return ""
+
+
+def _numbers(seen: Mapping[str, float]) -> dict[str, float]:
+    try:
+        return {str(name): float(value) for name, value in seen.items()}
+    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+        raise TrainingError(
+            f"a watch returned {type(seen).__name__} ({error}); return numbers by name, or None"
+        ) from None
 
 
 class Stop:

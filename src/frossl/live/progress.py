@@ -17,6 +17,13 @@ from rich.progress import (
 )
 
 
+class Patient(Console):
+    """A console whose reader may go away: whoever stops listening must not end a run."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
 def describe(record: dict[str, Any], largest_rank: int) -> str:
     """`loss −9.81  rank 87/128  540 images/s` from one line of the record."""
     words = [f"loss {record['loss']:.3f}"]

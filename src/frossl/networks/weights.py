@@ -47,6 +47,8 @@ def load_weights(backbone: nn.Module, path: str | Path) -> None:
 def read_weights(path: str | Path) -> dict[str, Tensor]:
     """The state dict in a safetensors file or a torch checkpoint, without wrappers and prefixes."""
     path = Path(path).expanduser()
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give the file in it, such as encoder.safetensors of a run")
     if not path.is_file():
         raise InputError(f"there is no file {path}; give a local file of weights")
     try:
