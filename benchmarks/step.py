@@ -57,7 +57,7 @@ def bare_step(config: Config) -> Callable[[], object]:
     state = state_of(config)
     batch = state.to_device(state.loader.source.read(state.loader.ids(0)))
     (views,) = state.augment(batch, state.loader.clock(0))
-    backbone, projector, optimizer = state.method.backbone, state.method.projector, state.optimizer.optimizer
+    backbone, projector, optimizer = state.method.backbone, state.method.projector, state.optimizer
 
     def once() -> None:
         z = [projector(backbone(view)) for view in views]

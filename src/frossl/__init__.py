@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from frossl.api import knn as knn
     from frossl.api import load_encoder as load_encoder
     from frossl.api import pretrain as pretrain
+    from frossl.api import replay as replay
     from frossl.api import resume as resume
     from frossl.augment import Augment as Augment
     from frossl.augment import ViewSpec as ViewSpec
@@ -118,6 +119,7 @@ _HOME = {
     "petz_renyi_divergence": "objectives",
     "pretrain": "api",
     "renyi_variance": "objectives",
+    "replay": "api",
     "resume": "api",
     "simclr_loss": "objectives",
     "simsiam_loss": "objectives",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -12,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lightning_fabric import Fabric
 from rich.console import Console
 from torch import Tensor
 
@@ -38,7 +40,18 @@ from frossl.networks import Encoder, timm_names
 from frossl.runs import RunFolder, provenance
 from frossl.types import Watch
 
-__all__ = ["Comparison", "Demo", "Run", "demo", "knn", "load_encoder", "pretrain", "recipes", "resume"]
+__all__ = [
+    "Comparison",
+    "Demo",
+    "Run",
+    "demo",
+    "knn",
+    "load_encoder",
+    "pretrain",
+    "recipes",
+    "replay",
+    "resume",
+]
 
 
 @dataclass(frozen=True)
@@ -121,8 +134,13 @@ def pretrain(
     view_set: str | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
+    micro_batch_size: int | None = None,
     lr: float | None = None,
     seed: int | None = None,
+    devices: int | None = None,
+    num_nodes: int | None = None,
+    checkpoint_every: int | None = None,
+    checkpoint_minutes: float | None = None,
     weights: str | Path | None = None,
     loggers: Sequence[str] = (),
     watches: Sequence[Watch] = (),
@@ -136,7 +154,13 @@ def pretrain(
     it. lr: rate per 256 images. weights: a local file to start from. loggers: tensorboard, wandb, mlflow.
     watches: who looks at the steps (see `Watch`). Ends early, with a checkpoint, on Ctrl-C; `resume` goes on
     from there.
+
+    batch_size: images of a step, over all processes; micro_batch_size: how many of them a process takes
+    through the networks at once. With devices and num_nodes each process runs the script from its beginning
+    up to here, and goes on with what follows: see docs/scale.md.
     """
+    if (same := _run_of_this_job(out, data)) is not None:
+        return resume(same, watches=watches, quiet=quiet)
     console = _console(quiet)
     config = config or recipe("default", method=method)
     if method is not None and method != config.objective.method:
@@ -147,7 +171,16 @@ def pretrain(
         network=_network(config.network, backbone, width, weights),
         optim=_given(config.optim, base_lr=lr),
         train=_given(
-            config.train, epochs=epochs, batch_size=batch_size, seed=seed, loggers=tuple(loggers) or None
+            config.train,
+            epochs=epochs,
+            batch_size=batch_size,
+            micro_batch_size=micro_batch_size,
+            seed=seed,
+            devices=devices,
+            num_nodes=num_nodes,
+            checkpoint_every=checkpoint_every,
+            checkpoint_minutes=checkpoint_minutes,
+            loggers=tuple(loggers) or None,
         ),
     )
     engine.check(config)
@@ -159,29 +192,70 @@ def pretrain(
         config = replace(config, view_set=view_set, views=())
     config = engine.settle(config, dataset, views=views)
     engine.build_method(config)  # refuse what cannot be built while there is still nothing on disk
-    source = dataset.train.source
-    folder = RunFolder.create(out, overwrite=overwrite)
-    origin = provenance(
-        seed=config.train.seed,
-        index_digest=source.digest,
-        images=len(source),
-        weights_digest=_digest(config.network.weights),
-    )
-    folder.write_json("provenance.json", origin)
-    folder.write_text(folder.config_file.name, config.to_toml())
-    return _train(config, dataset, folder, console, watches)
+    fabric = engine.launch(config.train)
+    folder = RunFolder(fabric.broadcast(str(out)) if fabric.world_size > 1 else out)
+    if fabric.is_global_zero:
+        source = dataset.train.source
+        RunFolder.create(out, overwrite=overwrite)
+        origin = provenance(
+            seed=config.train.seed,
+            index_digest=source.digest,
+            images=len(source),
+            weights_digest=_digest(config.network.weights),
+        )
+        folder.write_json("provenance.json", origin)
+        folder.write_text(folder.config_file.name, config.to_toml())
+    engine.barrier()
+    return _train(config, dataset, folder, console, watches, fabric)
 
 
-def resume(run: str | Path, *, watches: Sequence[Watch] = (), quiet: bool = False) -> Run:
+def resume(
+    run: str | Path,
+    *,
+    epochs: int | None = None,
+    devices: int | None = None,
+    num_nodes: int | None = None,
+    watches: Sequence[Watch] = (),
+    quiet: bool = False,
+) -> Run:
     """Go on with a run that was stopped, from its newest checkpoint, as if it had never stopped.
 
-    Everything is read from the run folder, but `watches`, which are functions.
+    Everything is read from the run folder, but `watches`, which are functions. epochs: a new end, for a
+    finished run too; rates and other schedules are then those of a run of that length from its beginning.
+    devices, num_nodes: another number of processes.
     """
     console, folder = _console(quiet), RunFolder.open(run)
-    if folder.read_status()["state"] == "finished" and folder.encoder.is_file():
-        _say(console, f"{run} is finished; there is nothing to resume")
+    old = Config.read(folder.config_file)
+    config = replace(old, train=_given(old.train, epochs=epochs, devices=devices, num_nodes=num_nodes))
+    longer = config.train.epochs != old.train.epochs
+    if folder.read_status()["state"] == "finished" and folder.encoder.is_file() and not longer:
+        _say(console, f"{run} is finished; there is nothing to resume (--epochs gives it a new end)")
         return Run(folder.path)
-    config = Config.read(folder.config_file)
+    config, dataset = _reopened(config, folder)
+    done, images, train = folder.read_status()["step"], len(dataset.train.source), config.train
+    if longer and train.epochs * (images // min(images, train.batch_size)) <= done:
+        raise InputError(f"{run} has done {done} steps already; {train.epochs} epochs end before that")
+    fabric = engine.launch(train)
+    if fabric.is_global_zero and config != old:
+        folder.write_text(folder.config_file.name, config.to_toml())
+    return _train(config, dataset, folder, console, watches, fabric, before=old.train.epochs)
+
+
+def replay(run: str | Path) -> engine.Replay:
+    """Make the step again at which a run became not finite, and look where. Writes nothing."""
+    folder = RunFolder.open(run)
+    if not folder.bad_batch.is_file():
+        raise InputError(f"{run} holds no bad_batch.json: none of its steps was bad; `frossl resume` goes on")
+    bad = folder.read_json(folder.bad_batch.name)
+    config, dataset = _reopened(Config.read(folder.config_file), folder)
+    config = replace(config, train=replace(config.train, devices=1, num_nodes=1))
+    state = engine.build(config, dataset, folder)
+    engine.restore(state)
+    return engine.replay(state, bad["step"])
+
+
+def _reopened(config: Config, folder: RunFolder) -> tuple[Config, Dataset]:
+    """The settled configuration and the data of a run that goes on; they must be what it began with."""
     engine.check(config)
     dataset = open_dataset(config.data.source, size=config.data.size)
     known, source = folder.read_json("provenance.json"), dataset.train.source
@@ -192,7 +266,20 @@ def resume(run: str | Path, *, watches: Sequence[Watch] = (), quiet: bool = Fals
         )
     if not any(folder.checkpoints.iterdir()):
         _check_weights(config, known)
-    return _train(engine.settle(config, dataset), dataset, folder, console, watches)
+    return engine.settle(config, dataset), dataset
+
+
+def _run_of_this_job(out: str | Path | None, data: str | Path) -> Path | None:
+    """The run that this job of SLURM began before it was put back in line, if there is one."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if not int(os.environ.get("SLURM_RESTART_COUNT") or 0):
+        return None
+    name = Path(out) if out is not None else Path("runs") / _slug(data)
+    for path in [name] if out is not None else sorted(name.parent.glob(f"{name.name}*")):
+        file = path / "provenance.json"
+        if file.is_file() and RunFolder(path).read_json(file.name).get("job") == job:
+            return path
+    return None
 
 
 def knn(run: str | Path, *, k: int | None = None, crops: int | None = None) -> Comparison:
@@ -278,26 +365,42 @@ def recipe(name: str, *, method: str | None = None) -> Config:
 
 
 def _train(
-    config: Config, dataset: Dataset, folder: RunFolder, console: Console, watches: Sequence[Watch]
+    config: Config,
+    dataset: Dataset,
+    folder: RunFolder,
+    console: Console,
+    watches: Sequence[Watch],
+    fabric: Fabric,
+    *,
+    before: int | None = None,
 ) -> Run:
-    state = engine.build(config, dataset, folder)
-    engine.restore(state)
-    _announce(state, console)
+    """before: the epochs of a run that is resumed, until now."""
+    if not engine.all_equal(dataset.train.source.digest):
+        raise InputError(f"{config.data.source} holds other images for some processes than for others")
+    console.quiet = console.quiet or not fabric.is_global_zero
+    state = engine.build(config, dataset, folder, fabric)
+    wrote = engine.restore(state)
+    _announce(state, console, wrote, before or config.train.epochs)
     largest_rank = min(state.loader.batch_size, config.network.projector_out)
     screen = (Bar if console.is_terminal else PlainLines)(
         console, largest_rank=largest_rank, start=state.step
     )
     with screen:
         engine.fit(state, screen, watches)
-    mean, std = dataset.statistics
-    save_encoder(Encoder(state.method.encoder, size=dataset.size, mean=mean, std=std), folder)
+    if state.first:
+        mean, std = dataset.statistics
+        save_encoder(Encoder(state.method.encoder, size=dataset.size, mean=mean, std=std), folder)
+    engine.barrier()
     if bad := dataset.train.source.bad_files():
         _say(console, f"{len(bad)} files could not be read, others took their place: {folder.bad_files}")
     return Run(folder.path)
 
 
-def _announce(state: engine.State, console: Console) -> None:
-    """What is about to be done, in three lines."""
+def _announce(state: engine.State, console: Console, wrote: int, before: int) -> None:
+    """What is about to be done, in three lines, and what changes in a resumed run.
+
+    wrote: how many processes wrote its checkpoint. before: how many epochs it was to have.
+    """
     config, loader = state.config, state.loader
     network, optim = config.network, config.optim
     sizes = " + ".join(f"{spec.count} × {spec.size} px" for spec in config.views)
@@ -315,8 +418,27 @@ def _announce(state: engine.State, console: Console) -> None:
         _say(
             console, f"fewer images than a batch of {config.train.batch_size}: every batch holds all of them"
         )
+    here = loader.processes
+    if here > 1 or config.train.micro_batch_size is not None:
+        share = -(-loader.batch_size // here)
+        at_once = min(share, config.train.micro_batch_size or share)
+        _say(console, f"{here} process{'es' * (here > 1)}, each with {share} images, {at_once} at once")
     if state.step:
         _say(console, f"going on from step {state.step}")
+    if before != config.train.epochs:
+        now = loader.clock(state.step)
+        then = replace(now, total=before * loader.steps_per_epoch)
+        _say(
+            console,
+            f"{before} epochs become {config.train.epochs}: rates and other schedules are those of the new "
+            f"length from here on (rate {state.lr(now):.3g}, where it would have been {state.lr(then):.3g})",
+        )
+    if wrote != here:
+        _say(
+            console,
+            f"processes so far: {wrote}, from here on: {here}; batches and views stay the same, sums are "
+            "rounded in another order, and BatchNorm on a CPU sees another share of the batch",
+        )
 
 
 DEFAULT_K = 20

@@ -179,6 +179,12 @@ class Train:
 
     epochs: int = 100
     batch_size: int = 256
+    """Images of a step, over all processes."""
+    micro_batch_size: int | None = None
+    """Images that go through the networks at once, on each process, where memory is short."""
+    devices: int | None = None
+    """Processes on each node; one if not given, or those that torchrun or SLURM has started."""
+    num_nodes: int | None = None
     seed: int = 0
     precision: Precision | None = None
     channels_last: bool | None = None
@@ -189,13 +195,20 @@ class Train:
     loggers: tuple[Logger, ...] = ()
     """Who is told besides metrics.jsonl."""
     log_every: int = 10
-    checkpoint_every: int = 200
+    checkpoint_every: int | None = None
     """Steps between checkpoints."""
+    checkpoint_minutes: float | None = None
+    """Minutes between checkpoints; five where neither is given."""
+    keep_checkpoints: int = 2
+    """How many of the newest are kept."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "log_every", "checkpoint_every"):
+        for name in ("epochs", "log_every", "checkpoint_every", "keep_checkpoints", "devices", "num_nodes"):
             value = getattr(self, name)
-            _require(value >= 1, f"train.{name}", value, "give at least 1")
+            _require(value is None or value >= 1, f"train.{name}", value, "give at least 1")
+        micro, minutes = self.micro_batch_size, self.checkpoint_minutes
+        _require(micro is None or micro >= 2, "train.micro_batch_size", micro, "give at least 2 images")
+        _require(minutes is None or minutes > 0, "train.checkpoint_minutes", minutes, "give more than 0")
         twice = len(set(self.loggers)) < len(self.loggers)
         _require(not twice, "train.loggers", self.loggers, "name each once")
         for logger in self.loggers:

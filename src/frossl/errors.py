@@ -4,7 +4,9 @@
     ├── InputError      bad input, found before any work: exit code 2
     │   └── ConfigError     a field of the configuration, named
     └── TrainingError   a run that could not go on: exit code 1
-        └── NotFiniteError  NaN or infinity where numbers were expected; a ValueError too
+        ├── NotFiniteError  NaN or infinity where numbers were expected; a ValueError too
+        ├── BadStepError    a step that was not finite, by its number
+        └── LostError       another process of the run is gone
 
 Every message is one line that names the value and ends with a hint.
 """
@@ -12,7 +14,8 @@ Every message is one line that names the value and ends with a hint.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 
 
 class FrosslError(Exception):
@@ -40,6 +43,22 @@ class TrainingError(FrosslError):
 
 class NotFiniteError(TrainingError, ValueError):
     """NaN or infinity where finite numbers were expected."""
+
+
+class BadStepError(TrainingError):
+    """A step that was not finite. Weights and state are as they were before it."""
+
+    def __init__(self, step: int, numbers: Mapping[str, float], place: str = "") -> None:
+        self.step, self.numbers = step, dict(numbers)
+        self.term = next((name for name, value in numbers.items() if not math.isfinite(value)), "weights")
+        if place:
+            self.term = "z"
+        said = place or ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        super().__init__(f"step {step} is not finite: {self.term} ({said}); try a lower --lr")
+
+
+class LostError(TrainingError):
+    """Another process of the run is gone."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

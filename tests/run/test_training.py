@@ -163,7 +163,9 @@ def test_a_step_that_is_not_finite_stops_the_run_and_changes_no_weight(tmp_path,
     assert "not finite" in status["reason"]
     assert kept["steps"] == poisoned
     assert all(w.isfinite().all() for w in kept["weights"])
-    assert sorted(p.name for p in (tmp_path / "a" / "checkpoints").iterdir()) == ["step-00000004.pt"]
+    assert sorted(p.name for p in (tmp_path / "a" / "checkpoints").iterdir()) == [
+        "step-00000004.pt", f"step-{poisoned:08d}.pt",
+    ]  # fmt: skip
 
 
 def test_mixed_precision_runs_the_network_in_bf16_and_the_loss_in_float32(tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except FrosslError as error:
-        _say(f"frossl: {error}")
+        _say(f"frossl{_process()}: {error}")
         code = error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         _say("frossl: interrupted")
@@ -56,6 +56,15 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     _say("\nfrossl: interrupted")
     sys.stderr.flush()
     os._exit(INTERRUPTED)
+
+
+def _process() -> str:
+    """Which of several processes speaks, if it is not the first."""
+    if "torch" not in sys.modules:
+        return ""
+    from frossl.engine import rank
+
+    return f", process {rank()}" if rank() else ""
 
 
 def _say(text: str) -> None:

@@ -12,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from frossl.api import Comparison, Run
+    from frossl.engine import Replay
 
 app = typer.Typer(
     name="frossl",
@@ -40,6 +41,8 @@ def _root(
 
 
 Out = Annotated[str | None, typer.Option(help="Where the run is kept (default: runs/NAME)")]
+Devices = Annotated[int | None, typer.Option(help="Processes on each node, one for each device")]
+Nodes = Annotated[int | None, typer.Option(help="Nodes; start the same command on each (docs/scale.md)")]
 Seed = Annotated[int | None, typer.Option(help="Same seed, same machine: same weights")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but results and errors")]
@@ -88,17 +91,26 @@ def pretrain(
     views: Annotated[int | None, typer.Option(help="Views of each image, at least 2")] = None,
     view_set: Annotated[str | None, typer.Option(help="How views are made; see `frossl list`")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the images")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images per step")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per step, over all devices")] = None,
+    micro_batch_size: Annotated[
+        int | None, typer.Option(help="Images at once, where memory is short: the same gradient")
+    ] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate per 256 images")] = None,
     weights: Annotated[str | None, typer.Option(help="Start from this local file of weights")] = None,
     logger: Annotated[
         list[str] | None, typer.Option(help="Tell tensorboard, wandb or mlflow too; may be repeated")
     ] = None,
     seed: Seed = None,
+    devices: Devices = None,
+    num_nodes: Nodes = None,
+    checkpoint_every: Annotated[
+        str | None, typer.Option(help="Steps, or minutes (10m), between checkpoints")
+    ] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> int:
     """Learn an encoder from unlabelled images."""
+    steps, minutes = _steps_or_minutes(checkpoint_every)
     from frossl import api
 
     run = api.pretrain(
@@ -112,22 +124,39 @@ def pretrain(
         view_set=view_set,
         epochs=epochs,
         batch_size=batch_size,
+        micro_batch_size=micro_batch_size,
         lr=lr,
         weights=weights,
         loggers=logger or (),
         seed=seed,
+        devices=devices,
+        num_nodes=num_nodes,
+        checkpoint_every=steps,
+        checkpoint_minutes=minutes,
         overwrite=overwrite,
         quiet=quiet,
     )
     return _ended(run, quiet=quiet)
 
 
-@app.command()
-def resume(run: Annotated[str, typer.Argument(help="A run folder")], quiet: Quiet = False) -> int:
-    """Go on with a run that was stopped."""
+@app.command(epilog="Example: frossl resume runs/photos --epochs 200")
+def resume(
+    run: Annotated[str, typer.Argument(help="A run folder")],
+    epochs: Annotated[int | None, typer.Option(help="A new end, for a finished run too")] = None,
+    devices: Devices = None,
+    num_nodes: Nodes = None,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Only make the step again that was not finite, and show where")
+    ] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Go on with a run that was stopped, as if it had never stopped."""
     from frossl import api
 
-    return _ended(api.resume(run, quiet=quiet), quiet=quiet)
+    if replay:
+        return _show_replay(api.replay(run), run)
+    resumed = api.resume(run, epochs=epochs, devices=devices, num_nodes=num_nodes, quiet=quiet)
+    return _ended(resumed, quiet=quiet)
 
 
 @app.command()
@@ -193,7 +222,37 @@ def _starting_config(path: Path | None, recipe: str | None, method: str | None) 
     return Config.read(path, method=method, known=METHODS)
 
 
+def _steps_or_minutes(text: str | None) -> tuple[int | None, float | None]:
+    """`200` are steps, `10m` are minutes."""
+    from frossl.errors import InputError
+
+    if text is None:
+        return None, None
+    try:
+        return (None, float(text[:-1])) if text.endswith("m") else (int(text), None)
+    except ValueError:
+        raise InputError(
+            f"--checkpoint-every {text!r} is no number; give steps (200) or minutes (10m)"
+        ) from None
+
+
+def _show_replay(replay: Replay, run: str) -> int:
+    if replay.error is None:
+        _say(f"step {replay.step} is finite this time; go on with: frossl resume {shlex.quote(run)}")
+        return 0
+    _say(str(replay.error))
+    _say(f"first not finite: {replay.place or 'no output of a module; the loss or the gradient'}")
+    for name, size in list(replay.largest.items())[:10]:
+        _say(f"  largest output {size:<12.4g} {name}")
+    _say(f"its images: {Path(run) / 'bad_batch.json'}")
+    return 0
+
+
 def _ended(run: Run, *, quiet: bool) -> int:
+    from frossl.engine import rank
+
+    if rank() > 0:
+        return 0
     if run.interrupted:
         return _stopped(run)
     status = run.status

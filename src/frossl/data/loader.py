@@ -26,12 +26,24 @@ def epoch_order(images: int, *, seed: int, epoch: int) -> Tensor:
 class Loader:
     """Iterates (batch, clock) from any step on. The last images of an epoch that do not fill a batch wait
     for another epoch; a source smaller than a batch gives batches of all its images.
+
+    rank, processes: each process reads its share of every batch, one after the other in the batch's order,
+    so that a step's images are the same for any number of processes.
     """
 
     def __init__(
-        self, source: Source, *, batch_size: int, epochs: int, seed: int, max_steps: int | None = None
+        self,
+        source: Source,
+        *,
+        batch_size: int,
+        epochs: int,
+        seed: int,
+        max_steps: int | None = None,
+        rank: int = 0,
+        processes: int = 1,
     ):
         self.source, self.seed = source, seed
+        self.rank, self.processes = rank, processes
         self.batch_size = min(batch_size, len(source))
         self.steps_per_epoch = len(source) // self.batch_size
         self.total = epochs * self.steps_per_epoch
@@ -41,15 +53,20 @@ class Loader:
         return Clock(step, self.total, step // self.steps_per_epoch, self.seed)
 
     def ids(self, step: int) -> Tensor:
+        """Of the whole batch."""
         order = epoch_order(len(self.source), seed=self.seed, epoch=step // self.steps_per_epoch)
         start = step % self.steps_per_epoch * self.batch_size
         return order[start : start + self.batch_size]
+
+    def share(self, step: int) -> Tensor:
+        """Of this process."""
+        return self.ids(step).tensor_split(self.processes)[self.rank]
 
     def batches(self, start: int = 0) -> Iterator[tuple[Batch, Clock]]:
         with ThreadPoolExecutor(1, thread_name_prefix="loader") as reader:
             pending: deque[Future[Batch]] = deque()
             for step in range(start, self.last + READ_AHEAD):
                 if step < self.last:
-                    pending.append(reader.submit(self.source.read, self.ids(step)))
+                    pending.append(reader.submit(self.source.read, self.share(step)))
                 if step >= start + READ_AHEAD:
                     yield pending.popleft().result(), self.clock(step - READ_AHEAD)

@@ -40,6 +40,9 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
     def read(self, ids: Tensor) -> Batch: ...
+    def name(self, id: int) -> str:
+        """What a person would look for."""
+
     def bad_files(self) -> dict[str, str]:
         """Files that could not be read so far, with the reason."""
 
@@ -59,6 +62,9 @@ class ArraySource:
 
     def read(self, ids: Tensor) -> Batch:
         return Batch(torch.from_numpy(self.images.numpy()[ids.numpy()]), ids)
+
+    def name(self, id: int) -> str:
+        return f"image {id}"
 
     def bad_files(self) -> dict[str, str]:
         return {}
@@ -86,6 +92,9 @@ class FolderSource:
         read = list(self._pool.map(self._first_good, ids.tolist()))
         images, good = zip(*read, strict=True)
         return Batch(torch.from_numpy(np.stack(images)), torch.tensor(good))
+
+    def name(self, id: int) -> str:
+        return self.paths[id]
 
     def bad_files(self) -> dict[str, str]:
         with self._lock:

@@ -2,17 +2,27 @@
 
 from frossl.engine.build import State, best_device, build, build_method, check, settle
 from frossl.engine.checkpoint import restore, save
+from frossl.engine.gather import barrier, processes, rank
+from frossl.engine.launch import all_equal, launch
 from frossl.engine.loop import Screen, fit
+from frossl.engine.replay import Replay, replay
 from frossl.engine.step import seconds_per_step
 
 __all__ = [
+    "Replay",
     "Screen",
     "State",
+    "all_equal",
+    "barrier",
     "best_device",
     "build",
     "build_method",
     "check",
     "fit",
+    "launch",
+    "processes",
+    "rank",
+    "replay",
     "restore",
     "save",
     "seconds_per_step",

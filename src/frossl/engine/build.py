@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 from frossl.augment import Augment, share_out, view_set
 from frossl.config import Config, Device, Precision
 from frossl.data import Dataset, Loader
+from frossl.engine.guard import Guard
+from frossl.engine.launch import open_fabric, process_counts
 from frossl.engine.loggers import check_logger
 from frossl.errors import ConfigError, InputError, unknown
 from frossl.methods import METHODS, JointEmbedding
@@ -25,12 +28,14 @@ from frossl.networks import (
     features_of,
     freeze_layers,
     rates_by_depth,
+    synchronized,
 )
 from frossl.optim import build_optimizer, set_lr, warmup_cosine, warmup_stable_decay
 from frossl.runs import RunFolder
 from frossl.types import Batch, Clock
 
 DEFAULT_VIEW_SET = "gentle"
+CHECKPOINT_MINUTES = 5.0
 
 
 @dataclass
@@ -41,17 +46,28 @@ class State:
     folder: RunFolder
     fabric: Fabric
     method: JointEmbedding
+    wrapped: Any
+    """The method as Fabric wraps it: gradients of what goes through its `project` are averaged over
+    processes."""
     optimizer: torch.optim.Optimizer
     augment: Augment
     loader: Loader
+    guard: Guard
     step: int = 0
     """Steps done so far."""
-    watched: bool = False
-    last: dict[str, Tensor] = field(default_factory=dict)
-    """`features` (V, N, F) and `z` (V, N, D) of the last step, detached, if somebody watches."""
+
+    @property
+    def project(self) -> Callable[[Sequence[Tensor]], dict[str, Tensor]]:
+        project: Callable[[Sequence[Tensor]], dict[str, Tensor]] = self.wrapped.project
+        return project
+
+    @property
+    def first(self) -> bool:
+        """Of its processes, the one that writes and speaks."""
+        return self.fabric.is_global_zero
 
     def lr(self, clock: Clock) -> float:
-        optim, total = self.config.optim, self.loader.total
+        optim, total = self.config.optim, clock.total
         warmup, peak = round(optim.warmup * total), optim.lr(self.loader.batch_size)
         if optim.schedule == "wsd":
             decay = round(optim.decay * total)
@@ -126,6 +142,10 @@ def settle(config: Config, data: Dataset, *, views: int | None = None) -> Config
     network = replace(config.network, channels=channels)
     stem = network.stem or default_stem(network, size=max(spec.size for spec in specs))
     channels_last = config.train.channels_last
+    devices, num_nodes = process_counts(config.train)
+    minutes = config.train.checkpoint_minutes
+    if minutes is None and config.train.checkpoint_every is None:
+        minutes = CHECKPOINT_MINUTES
     return replace(
         config,
         data=replace(config.data, size=data.size),
@@ -136,6 +156,9 @@ def settle(config: Config, data: Dataset, *, views: int | None = None) -> Config
             device=device,
             precision=config.train.precision or best_precision(device),
             channels_last=True if channels_last is None else channels_last,
+            devices=devices,
+            num_nodes=num_nodes,
+            checkpoint_minutes=minutes,
         ),
         view_set=None,
         views=specs,
@@ -190,10 +213,13 @@ def _try_out(backbone: nn.Module, config: Config) -> None:
             ) from None
 
 
-def build(config: Config, data: Dataset, folder: RunFolder) -> State:
-    """Networks, optimizer, data and views of a settled configuration, at step 0."""
+def build(config: Config, data: Dataset, folder: RunFolder, fabric: Fabric | None = None) -> State:
+    """Networks, optimizer, data and views of a settled configuration, at step 0.
+
+    fabric: what `launch` returned, where there are several processes.
+    """
     train = config.train
-    fabric = Fabric(accelerator=train.device or "cpu", devices=1, precision=train.precision)
+    fabric = fabric or open_fabric(train)
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     method = build_method(config, pretrained=not any(folder.checkpoints.glob("*.pt")))
     if train.channels_last:
@@ -204,17 +230,25 @@ def build(config: Config, data: Dataset, folder: RunFolder) -> State:
         epochs=train.epochs,
         seed=train.seed,
         max_steps=max_steps(),
+        rank=fabric.global_rank,
+        processes=fabric.world_size,
     )
-    optimizer = _optimizer(method, config, lr=config.optim.lr(loader.batch_size))
-    wrapped, optimizer = fabric.setup(method, optimizer)
+    if loader.batch_size < 2 * fabric.world_size:
+        raise InputError(
+            f"{fabric.world_size} processes share a batch of {loader.batch_size}; give each 2 or more"
+        )
+    if fabric.world_size > 1 and fabric.device.type == "cuda":
+        method = synchronized(method)
+    wrapped = fabric.setup_module(method)
     wrapped.mark_forward_method("project")
+    guard = Guard(fabric.device)
+    optimizer = _optimizer(method, config, lr=config.optim.lr(loader.batch_size), maskable=guard.masked)
     mean, std = data.statistics
-    return State(
-        config, folder, fabric, wrapped, optimizer, Augment(config.views, mean=mean, std=std), loader
-    )
+    augment = Augment(config.views, mean=mean, std=std)
+    return State(config, folder, fabric, method, wrapped, optimizer, augment, loader, guard)
 
 
-def _optimizer(method: JointEmbedding, config: Config, *, lr: float) -> torch.optim.Optimizer:
+def _optimizer(method: JointEmbedding, config: Config, *, lr: float, maskable: bool) -> torch.optim.Optimizer:
     def in_method(name: str) -> str:
         return f"backbone.{name}"
 
@@ -222,7 +256,7 @@ def _optimizer(method: JointEmbedding, config: Config, *, lr: float) -> torch.op
     if decay < 1:
         scales = {in_method(name): scale for name, scale in rates_by_depth(backbone, decay=decay).items()}
     spared = {in_method(name) for name in getattr(backbone, "no_weight_decay", set)()}
-    return build_optimizer(method, config.optim, lr=lr, scales=scales, spared=spared)
+    return build_optimizer(method, config.optim, lr=lr, scales=scales, spared=spared, maskable=maskable)
 
 
 def max_steps() -> int | None:

@@ -1,14 +1,125 @@
-"""The only place where processes exchange projections."""
+"""The only place where processes exchange what a step computed."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
 import torch
-from torch import Tensor
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+
+from frossl.engine.later import later
 
 
-def gather(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The global batch of every tensor, in float32 or wider.
+def processes() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
 
-    frossl runs on one process so far, where the global batch is the batch itself.
+
+def rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+class Gathered(Mapping[str, Tensor]):
+    """Tensors (V, N, ·) of this process, read as those of the global batch, in float32 or wider.
+
+    A tensor is exchanged when it is first read, so what no objective looks at stays where it is. Every
+    process must read the same names in the same order.
     """
-    return {name: x if x.dtype == torch.float64 else x.float() for name, x in tensors.items()}
+
+    def __init__(self, tensors: Mapping[str, Tensor], *, images: int) -> None:
+        """images: in the global batch, which processes share as `Tensor.tensor_split` does."""
+        self._tensors, self._images = tensors, images
+        self._whole: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._whole:
+            self._whole[name] = gather(self._tensors[name], images=self._images)
+        return self._whole[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
+def gather(x: Tensor, *, images: int) -> Tensor:
+    """(V, n, ·) of every process, one after the other: (V, N, ·). Backward sums over processes.
+
+    Every process computes the same loss of the global batch, so that sum is the gradient times the number of
+    processes, which the mean over processes of the weights' gradients (DDP's) takes back: no factor stands
+    on the loss.
+    """
+    if processes() == 1:
+        return _widened(x)
+    whole: Tensor = _Gather.apply(x, images)
+    return whole
+
+
+def _widened(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, images: int) -> Tensor:
+        shares = [len(part) for part in torch.empty(images).tensor_split(processes())]
+        before = sum(shares[: rank()])
+        ctx.dtype, ctx.rows = x.dtype, slice(before, before + x.shape[1])
+        # gloo and NCCL gather equal shapes: shares differ by one row at most
+        padding = (0, 0) * (x.ndim - 2) + (0, shares[0] - x.shape[1])
+        mine = F.pad(x, padding).contiguous()
+        parts = [torch.empty_like(mine) for _ in shares]
+        dist.all_gather(parts, mine)
+        return _widened(torch.cat([part[:, :share] for part, share in zip(parts, shares, strict=True)], 1))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        total = gradient.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total[:, ctx.rows].to(ctx.dtype), None
+
+
+@torch.no_grad()
+def average_statistics(networks: nn.Module) -> None:
+    """The mean over processes of what BatchNorm keeps, where it saw their shares of the batch one by one."""
+    if processes() == 1:
+        return
+    kept = [
+        statistic
+        for module in networks.modules()
+        if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm)
+        for statistic in (module.running_mean, module.running_var)
+        if statistic is not None
+    ]
+    if kept:
+        flat = torch.cat(kept)
+        dist.all_reduce(flat)
+        flat /= processes()
+        for statistic, mean in zip(kept, flat.split([len(s) for s in kept]), strict=True):
+            statistic.copy_(mean)
+
+
+def largest(number: Tensor) -> Callable[[], Tensor]:
+    """The largest of the processes' numbers, for whoever reads it later."""
+    if number.device.type == "cuda":
+        dist.all_reduce(number, dist.ReduceOp.MAX)  # put in line: nobody waits here
+        return later(number)
+    work = dist.all_reduce(number, dist.ReduceOp.MAX, async_op=True)
+
+    def read() -> Tensor:
+        work.wait()
+        return number
+
+    return read
+
+
+def barrier() -> None:
+    """Wait for the other processes, if they are still there."""
+    if processes() > 1:
+        with contextlib.suppress(RuntimeError):
+            dist.barrier()

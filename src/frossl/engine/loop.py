@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import math
+import os
 import signal
+import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from frossl.engine.build import State
 from frossl.engine.checkpoint import save
+from frossl.engine.gather import barrier, gather, largest, processes
+from frossl.engine.launch import talking
 from frossl.engine.loggers import Loggers
 from frossl.engine.step import train_step
-from frossl.errors import TrainingError
-from frossl.types import Watch
+from frossl.errors import BadStepError, TrainingError
+from frossl.types import Batch, Clock, LossTerms, Watch
+
+report = logging.getLogger("frossl")
 
 
 class Screen(Protocol):
@@ -29,54 +39,144 @@ class Screen(Protocol):
 
 def fit(state: State, screen: Screen | None = None, watches: Sequence[Watch] = ()) -> None:
     """Train from `state.step` to the end, or until a signal asks to stop. `status.json` says how it ended."""
-    folder, loader = state.folder, state.loader
-    state.watched = bool(watches)
-    folder.write_status("running", step=state.step, total=loader.total)
-    loggers = Loggers(folder, state.config, state.step)
+    book = Book(state, screen) if state.first else None
+    reason = ""
     try:
-        reason = _walk(state, screen, watches, loggers)
-        ended = "finished" if state.step == loader.total else "stopped"
-        reason = "" if ended == "finished" else reason or "FROSSL_MAX_STEPS"
-        folder.write_status(ended, step=state.step, total=loader.total, reason=reason)
-    except BaseException as error:
-        ended = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
-        reason = f"{type(error).__name__}: {error}"
-        folder.write_status(ended, step=state.step, total=loader.total, reason=reason)
+        with talking(f"after step {state.step}"):
+            reason = _walk(state, watches, book)
+    except BadStepError as error:
+        state.step = error.step
+        if book is not None:
+            book.bad_step(error)
+        barrier()  # a process that ends takes the others with it
         raise
-    finally:
-        if bad := loader.source.bad_files():
-            lines = [f"{path!r}\t{why!r}\n" for path, why in bad.items()]
-            folder.write_text(folder.bad_files.name, "".join(lines))
-        loggers.close(finished=state.step == loader.total)
+    except BaseException as error:
+        if book is not None:
+            ended = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            book.close(ended, f"{type(error).__name__}: {error}")
+        if isinstance(error, OSError):
+            raise TrainingError(
+                f"{state.folder.path} cannot be written ({error.strerror or error}); its newest checkpoint "
+                "is intact: make room, then `frossl resume` goes on from there"
+            ) from error
+        raise
+    if book is not None:
+        finished = state.step == state.loader.total
+        book.close("finished" if finished else "stopped", "" if finished else reason or "FROSSL_MAX_STEPS")
+        if reason == "SIGUSR1":
+            requeue()
 
 
-def _walk(state: State, screen: Screen | None, watches: Sequence[Watch], loggers: Loggers) -> str:
+def _walk(state: State, watches: Sequence[Watch], book: Book | None) -> str:
     """Step after step; returns the name of the signal that ended it, if one did."""
-    folder, loader, train, pace = state.folder, state.loader, state.config.train, Pace(state)
+    loader, guard, train = state.loader, state.guard, state.config.train
     with _private_random_state(state), stop_on_signals() as stop:
+        agreement = Agreement(stop, state.fabric.device)
         for batch, clock in loader.batches(state.step):
             state.set_lr(clock)
-            terms = train_step(state.to_device(batch), state, clock)
+            terms, tensors = train_step(state.to_device(batch), state, clock)
             state.step = clock.step + 1
-            stopping, record = stop.reason, None
-            if clock.due(train.log_every):
-                record = {"step": state.step, "epoch": clock.epoch, "lr": state.lr(clock)}
-                record |= terms.to_floats() | pace.measure(state.step)
-                folder.metrics.append(record)
-                loggers.log(record)
+            stopping = agreement.reason()
+            ending = bool(stopping) or state.step == loader.last
+            if ending or clock.due(train.log_every):
+                guard.look_back()
             for watch in watches:
-                if clock.due(watch.every) and (seen := watch.look(batch.ids, state.last, clock)):
-                    numbers = {**_numbers(seen), "step": state.step}
-                    folder.diagnostics.append(numbers)
-                    loggers.log(numbers)
-            if screen is not None:
-                screen.step(state.step, loader.last, record)
-            if clock.due(train.checkpoint_every) or stopping or state.step == loader.last:
-                save(state)
-                folder.write_status("running", step=state.step, total=loader.total)
+                if clock.due(watch.every):
+                    _look(watch, batch, tensors, state, clock, book)
+            if book is not None:
+                book.step(terms, clock, ending=ending)
             if stopping:
-                return stopping
-    return ""
+                break
+        agreement.settle()
+    return stopping if state.step < loader.last else ""
+
+
+def _look(
+    watch: Watch, batch: Batch, tensors: Mapping[str, Tensor], state: State, clock: Clock, book: Book | None
+) -> None:
+    """Show a watch the global batch: every process takes part in gathering it, the first one looks."""
+    ids = gather(state.to_device(batch).ids[None], images=state.loader.batch_size)[0]
+    shown = {name: tensors[name].detach() for name in ("features", "z")}
+    if book is not None and (seen := watch.look(ids.cpu(), shown, clock)):
+        book.diagnose(_numbers(seen))
+
+
+class Book:
+    """What the first process writes down and shows."""
+
+    def __init__(self, state: State, screen: Screen | None) -> None:
+        self.state, self.screen, self.folder = state, screen, state.folder
+        self.folder.forget_after(state.step)
+        self.pace = Pace(state)
+        self.saved = time.monotonic()
+        self.status("running")
+        self.loggers = Loggers(self.folder, state.config, state.step)
+
+    def status(self, name: str, reason: str = "") -> None:
+        total = self.state.loader.total
+        self.folder.write_status(name, step=self.state.step, total=total, reason=reason)
+
+    def step(self, terms: LossTerms, clock: Clock, *, ending: bool) -> None:
+        state, train, record = self.state, self.state.config.train, None
+        if clock.due(train.log_every):
+            record = {"step": state.step, "epoch": clock.epoch, "lr": state.lr(clock)}
+            record |= terms.to_floats() | self.pace.measure(state.step)
+            self.folder.metrics.append(record)
+            self.loggers.log(record)
+        if self.screen is not None:
+            self.screen.step(state.step, state.loader.last, record)
+        minutes = (time.monotonic() - self.saved) / 60
+        due = train.checkpoint_every is not None and clock.due(train.checkpoint_every)
+        late = train.checkpoint_minutes is not None and minutes >= train.checkpoint_minutes
+        if (ending or due or late) and state.guard.good():
+            save(state)
+            self.saved = time.monotonic()
+            self.status("running")
+
+    def diagnose(self, numbers: dict[str, float]) -> None:
+        record = {**numbers, "step": self.state.step}
+        self.folder.diagnostics.append(record)
+        self.loggers.log(record)
+
+    def bad_step(self, error: BadStepError) -> None:
+        """Keep the state before a bad step, and what it was about, for `replay`."""
+        loader, source = self.state.loader, self.state.loader.source
+        ids = loader.ids(error.step).tolist()
+        if error.step > 0:
+            save(self.state)
+        content = {
+            "step": error.step,
+            "epoch": loader.clock(error.step).epoch,
+            "term": error.term,
+            "numbers": {name: round_trip(value) for name, value in error.numbers.items()},
+            "ids": ids,
+            "images": [source.name(i) for i in ids],
+        }
+        self.folder.write_json(self.folder.bad_batch.name, content)
+        self.close("failed", str(error))
+
+    def close(self, ended: str, reason: str) -> None:
+        bad = self.state.loader.source.bad_files()
+        with contextlib.suppress(OSError):  # a full disk: how the run ended is said all the same
+            self.status(ended, reason)
+            if bad:
+                lines = [f"{path!r}\t{why!r}\n" for path, why in bad.items()]
+                self.folder.write_text(self.folder.bad_files.name, "".join(lines))
+        self.loggers.close(finished=ended == "finished")
+
+
+def round_trip(value: float) -> float | str:
+    """JSON has no NaN and no infinity."""
+    return value if math.isfinite(value) else str(value)
+
+
+def requeue() -> None:
+    """Put a job of SLURM back in line, after the signal that its time is nearly up."""
+    job = os.environ["SLURM_JOB_ID"]
+    try:
+        subprocess.run(["scontrol", "requeue", job], check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        report.warning("job %s could not be put back in line (%s); `frossl resume` goes on", job, error)
 
 
 def _numbers(seen: Mapping[str, float]) -> dict[str, float]:
@@ -89,25 +189,54 @@ def _numbers(seen: Mapping[str, float]) -> dict[str, float]:
 
 
 class Stop:
-    """Why to stop, set by a signal and read between steps."""
+    """The signal that asks to stop, read between steps; 0 for none."""
 
-    reason = ""
+    number = 0
+
+
+class Agreement:
+    """One end for all processes: what signal any of them got, known to all of them one step later."""
+
+    def __init__(self, stop: Stop, device: torch.device) -> None:
+        self.stop, self.device = stop, device
+        self._asked: Callable[[], Tensor] = lambda: torch.zeros(())
+
+    def reason(self) -> str:
+        """The signal's name, or nothing. Every process must ask after every step."""
+        if processes() == 1:
+            return _name(self.stop.number)
+        before = self._asked()
+        self._asked = largest(torch.tensor(float(self.stop.number), device=self.device))
+        return _name(int(before))
+
+    def settle(self) -> None:
+        self._asked()
+
+
+def _name(number: int) -> str:
+    return signal.Signals(number).name if number else ""
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """Ctrl-C and SIGTERM end the run after the current step; a second one ends it at once."""
+    """Ctrl-C and SIGTERM end the run after the current step; a second one ends it at once.
+
+    So does SIGUSR1 in a job of SLURM, which then goes back in line.
+    """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # signals belong to the main thread: the caller's business
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if stop.reason:
+        if stop.number:
             raise KeyboardInterrupt
-        stop.reason = signal.Signals(number).name
+        stop.number = number
 
-    earlier = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    asking = [signal.SIGINT, signal.SIGTERM]
+    if "SLURM_JOB_ID" in os.environ:
+        asking.append(signal.SIGUSR1)
+    earlier = {number: signal.signal(number, ask) for number in asking}
     try:
         yield stop
     finally:

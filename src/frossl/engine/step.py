@@ -11,34 +11,36 @@ import torch
 from frossl.config import Config
 from frossl.data import Dataset
 from frossl.engine.build import State, build
-from frossl.engine.gather import gather
-from frossl.errors import NotFiniteError, TrainingError
+from frossl.engine.gather import Gathered, average_statistics
+from frossl.engine.microbatch import loss_and_gradients
+from frossl.errors import BadStepError, NotFiniteError
 from frossl.runs import RunFolder
 from frossl.types import Batch, Clock, LossTerms
 
 
-def train_step(batch: Batch, state: State, clock: Clock) -> LossTerms:
-    """Views, projections, loss, update. A step whose loss or gradient is not finite changes no weight."""
-    method = state.method
-    torch.manual_seed(clock.seed * 1_000_003 + clock.step)  # for what networks draw: drop-path and the like
+def train_step(batch: Batch, state: State, clock: Clock) -> tuple[LossTerms, Gathered]:
+    """Views, projections, loss, update; what came of it. A step that is not finite changes nothing."""
+    method, guard, optimizer = state.method, state.guard, state.optimizer
     views = state.augment(batch, clock)
-    with state.fabric.autocast():
-        tensors = {**method.targets(views), **method.project(views)}
+    guard.remember(method)
     try:
-        terms: LossTerms = method.loss(gather(tensors), clock)
-    except NotFiniteError as error:
-        raise TrainingError(f"step {clock.step} is not finite ({error}); try a lower --lr") from error
-    state.fabric.backward(terms.total)
-    _check_finite(terms, state, clock)
-    method.before_update(clock)
-    if state.config.optim.clip is not None:
-        torch.nn.utils.clip_grad_norm_(method.parameters(), state.config.optim.clip)
-    state.optimizer.step()
-    state.optimizer.zero_grad()
+        terms, tensors = loss_and_gradients(views, state, clock)
+        average_statistics(method)
+        method.before_update(clock)
+        if state.config.optim.clip is not None:
+            torch.nn.utils.clip_grad_norm_(method.parameters(), state.config.optim.clip)
+        guard.judge(terms, method, optimizer, clock)
+    except (NotFiniteError, BadStepError) as error:
+        optimizer.zero_grad()
+        guard.restore(method)
+        if isinstance(error, NotFiniteError):  # projections that no objective takes
+            raise BadStepError(clock.step, {}, str(error)) from error
+        raise
+    optimizer.step()
+    optimizer.zero_grad()
     method.after_update(terms.state, clock)
-    if state.watched:
-        state.last = {name: tensors[name].detach() for name in ("features", "z")}
-    return terms
+    guard.undo(method)
+    return terms, tensors
 
 
 def seconds_per_step(config: Config, data: Dataset, *, steps: int = 20) -> float:
@@ -53,11 +55,3 @@ def seconds_per_step(config: Config, data: Dataset, *, steps: int = 20) -> float
             train_step(state.to_device(batch), state, clock)
             seconds.append(time.perf_counter() - began)
     return statistics.median(seconds[8:])  # the first ones allocate memory and choose kernels
-
-
-def _check_finite(terms: LossTerms, state: State, clock: Clock) -> None:
-    gradients = [p.grad for p in state.method.parameters() if p.grad is not None]
-    size = torch.nn.utils.get_total_norm(gradients)
-    if not (terms.total + size).isfinite():  # waits for the device
-        numbers = {**terms.to_floats(), "gradient norm": size.item()}
-        raise TrainingError(f"step {clock.step} is not finite ({numbers}); try a lower --lr")

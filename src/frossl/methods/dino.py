@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -44,7 +45,7 @@ class DINO(Momentum):
     def encoder(self) -> nn.Module:
         return self.teacher[0]
 
-    def inputs(self, gathered: dict[str, Tensor], clock: Clock) -> dict[str, Any]:
+    def inputs(self, gathered: Mapping[str, Tensor], clock: Clock) -> dict[str, Any]:
         temperature = linear(
             clock.step,
             total=round(self.temperature_warmup * clock.total),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -58,11 +58,11 @@ class JointEmbedding(nn.Module):
             return torch.cat(outputs)
         return torch.stack([network(view) for group in groups for view in group])
 
-    def loss(self, gathered: dict[str, Tensor], clock: Clock) -> LossTerms:
+    def loss(self, gathered: Mapping[str, Tensor], clock: Clock) -> LossTerms:
         seen = gathered["z" if self.head is None else "p"]
         return self.objective.terms(seen, **self.inputs(gathered, clock))
 
-    def inputs(self, gathered: dict[str, Tensor], clock: Clock) -> dict[str, Any]:
+    def inputs(self, gathered: Mapping[str, Tensor], clock: Clock) -> dict[str, Any]:
         """What the objective needs besides the views."""
         return {"rng": clock.generator()} if self._draws else {}
 

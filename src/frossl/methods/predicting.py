@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -24,7 +24,7 @@ class SimSiam(JointEmbedding):
         super().__init__(backbone, projector, objective)
         self.head = build_predictor(projector, hidden=predictor_hidden)
 
-    def inputs(self, gathered: dict[str, Tensor], clock: Clock) -> dict[str, Any]:
+    def inputs(self, gathered: Mapping[str, Tensor], clock: Clock) -> dict[str, Any]:
         return {"target": gathered["z"].detach()}
 
 
@@ -57,7 +57,7 @@ class Momentum(JointEmbedding):
     def targets(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
         return {"target": self.each_view(self.teacher, views[:1])}
 
-    def inputs(self, gathered: dict[str, Tensor], clock: Clock) -> dict[str, Any]:
+    def inputs(self, gathered: Mapping[str, Tensor], clock: Clock) -> dict[str, Any]:
         return {**super().inputs(gathered, clock), "target": gathered["target"]}
 
     def after_update(self, state: dict[str, Tensor], clock: Clock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -39,14 +40,14 @@ class SwAV(JointEmbedding):
         self.freeze, self.queue_size, self.queue_from = freeze, queue_size, queue_from
         self.register_buffer("queue", torch.zeros(leading, queue_size, width))
 
-    def loss(self, gathered: dict[str, Tensor], clock: Clock) -> LossTerms:
+    def loss(self, gathered: Mapping[str, Tensor], clock: Clock) -> LossTerms:
         terms = super().loss(gathered, clock)
         if not self.queue_size:
             return terms
         newest = F.normalize(gathered["z"][: len(self.queue)].detach(), dim=-1)
         return replace(terms, state={**terms.state, "newest": newest})
 
-    def inputs(self, gathered: dict[str, Tensor], clock: Clock) -> dict[str, Any]:
+    def inputs(self, gathered: Mapping[str, Tensor], clock: Clock) -> dict[str, Any]:
         """The queue's scores, once it is full: by the prototypes as they are now, without gradient."""
         filled = clock.step * gathered["z"].shape[1] >= self.queue_size > 0
         if not filled or clock.step < self.queue_from * clock.total:

@@ -3,7 +3,7 @@
 from frossl.networks.backbone import build_backbone, check_backbone, default_stem, timm_names
 from frossl.networks.ema import follow, teacher_of
 from frossl.networks.encoder import Encoder, features_of
-from frossl.networks.layers import freeze_layers, keep_frozen, layers_of, rates_by_depth
+from frossl.networks.layers import freeze_layers, keep_frozen, layers_of, rates_by_depth, synchronized
 from frossl.networks.projector import build_predictor, build_projector, output_of
 from frossl.networks.prototypes import Prototypes
 from frossl.networks.weights import load_weights, read_weights
@@ -25,6 +25,7 @@ __all__ = [
     "output_of",
     "rates_by_depth",
     "read_weights",
+    "synchronized",
     "teacher_of",
     "timm_names",
 ]

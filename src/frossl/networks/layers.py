@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -11,8 +11,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 import frossl.compat  # noqa: F401  before timm, which imports torchvision
 from frossl.errors import ConfigError, InputError
 
-from timm.layers import DropPath  # isort: skip
+from timm.layers import DropPath, convert_sync_batchnorm  # isort: skip
 from timm.models import group_parameters  # isort: skip
+
+Module = TypeVar("Module", bound=nn.Module)
 
 FROZEN = "frozen"
 """The mark of a module that stays in evaluation mode."""
@@ -55,6 +57,16 @@ def freeze_layers(backbone: nn.Module, count: int) -> None:
             if isinstance(part, (_BatchNorm, DropPath)):
                 setattr(part, FROZEN, True)
     keep_frozen(backbone)
+
+
+def synchronized(networks: Module) -> Module:
+    """The same networks with BatchNorm over the batches of all processes, frozen parts apart."""
+    frozen = [name for name, part in networks.named_modules() if getattr(part, FROZEN, False)]
+    converted: Module = convert_sync_batchnorm(networks)
+    for name in frozen:
+        setattr(converted.get_submodule(name), FROZEN, True)
+    keep_frozen(converted)
+    return converted
 
 
 def keep_frozen(module: nn.Module) -> None:

@@ -17,7 +17,11 @@ class LARS(torch.optim.Optimizer):
         p ← p − lr · m
 
     With `clip=False`, trust itself multiplies. λ is `weight_decay`, η `trust`, μ `momentum`.
+
+    found_inf: as in torch's fused optimizers, a step leaves everything as it is where this tensor is 1.
     """
+
+    found_inf: Tensor | None = None
 
     def __init__(
         self,
@@ -50,11 +54,16 @@ class LARS(torch.optim.Optimizer):
                     continue
                 d = _adapted(p, p.grad, group) if p.ndim > 1 else p.grad
                 state = self.state[p]
-                if "momentum" in state:
-                    state["momentum"].mul_(group["momentum"]).add_(d)
+                if "momentum" not in state:
+                    state["momentum"] = torch.zeros_like(p)
+                m = state["momentum"]
+                if self.found_inf is None:
+                    m.mul_(group["momentum"]).add_(d)
+                    p.add_(m, alpha=-group["lr"])
                 else:
-                    state["momentum"] = d.clone()
-                p.add_(state["momentum"], alpha=-group["lr"])
+                    masked = self.found_inf.bool()
+                    m.copy_(torch.where(masked, m, m * group["momentum"] + d))
+                    p.copy_(torch.where(masked, p, p - group["lr"] * m))
         return loss
 
 

@@ -24,6 +24,7 @@ def provenance(
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         "hardware": {"system": platform.platform(), "cpu": _cpu(), "cores": os.cpu_count()},
+        "job": os.environ.get("SLURM_JOB_ID"),
         "seed": seed,
         "images": images,
         "index_digest": index_digest,

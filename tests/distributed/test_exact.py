@@ -1,0 +1,71 @@
+"""Loss and gradient of many processes, and of micro-batches, are those of one process on the joined batch.
+
+Real processes on loopback, each with its own share of the images.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.conftest import ROOT
+from tests.distributed.steps import CASES, measure, measure_all
+
+pytestmark = pytest.mark.xdist_group("exact")  # they share one launch
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return measure_all()
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def together(request, tmp_path_factory):
+    """What each of two or three processes found."""
+    folder = tmp_path_factory.mktemp(f"world-{request.param}")
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={request.param}"]
+    worker = ["-m", "tests.distributed.worker", str(folder)]
+    done = subprocess.run([sys.executable, *launcher, *worker], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(request.param)]
+
+
+def assert_near(found, expected, *, tolerance: float) -> None:
+    for step in ("step 0", "step 2"):
+        assert found[step].keys() == expected[step].keys()
+        largest = max(value.abs().max() for key, value in expected[step].items() if key != "loss")
+        for key, value in expected[step].items():
+            scale = value.abs() if key == "loss" else largest
+            assert (found[step][key] - value).abs().max() <= tolerance * scale.clamp_min(1e-3), (step, key)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}-{case[2]}")
+def test_many_processes_have_the_gradient_of_the_joined_batch(case, together, alone):
+    name, precision, _ = case
+    tolerance = 1e-9 if precision == "64-true" else 1e-4
+    expected = alone[name, precision, None]
+    shares = torch.cat([found[case]["ids"] for found in together])
+    assert torch.equal(shares, expected["ids"])
+    for found in together:
+        assert_near(found[case], expected, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}-{case[2]}")
+def test_processes_stay_the_same_to_the_bit(case, together):
+    assert len({found[case]["bits"] for found in together}) == 1
+
+
+@pytest.mark.parametrize("name", [case[0] for case in CASES if case[2] is not None])
+def test_micro_batches_have_the_gradient_of_the_whole_batch(name, alone):
+    assert_near(alone[name, "64-true", 4], alone[name, "64-true", None], tolerance=1e-9)
+
+
+def test_the_check_can_fail(alone):
+    """Half of the batch has another gradient."""
+    other = {**alone["frossl", "64-true", None]}
+    with pytest.raises(AssertionError):
+        assert_near(alone["simclr", "64-true", None], other, tolerance=1e-9)
+    assert measure("frossl", precision="64-true", micro=None)["bits"] == other["bits"]
