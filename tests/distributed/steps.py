@@ -50,8 +50,11 @@ def without_batchnorm(networks: nn.Module) -> nn.Module:
     return networks
 
 
+DATA = open_dataset("cifar10-mini")
+
+
 def state_of(given: Config) -> engine.State:
-    data = open_dataset("cifar10-mini")
+    data = DATA
     dtype = torch.float64 if given.train.precision == "64-true" else torch.float32
     real = engine.build_method
 
@@ -93,15 +96,15 @@ def digest(tensors: dict[str, Tensor]) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-CASES = [
-    *((name, "64-true", micro) for name in METHODS for micro in (None, 4)),
-    *((name, "32-true", None) for name in SINGLE),
-]
+WHOLE = [*((name, "64-true", None) for name in METHODS), *((name, "32-true", None) for name in SINGLE)]
+MICRO = [(name, "64-true", 4) for name in METHODS]
+CASES = {1: WHOLE + MICRO, 2: WHOLE + MICRO, 3: WHOLE}
+"""What is measured with one, two and three processes."""
 
 
-def measure_all() -> dict[tuple[str, str, int | None], dict[str, Any]]:
+def measure_all(processes: int) -> dict[tuple[str, str, int | None], dict[str, Any]]:
     return {
         case: measure(name, precision=precision, micro=micro)
-        for case in CASES
+        for case in CASES[processes]
         for name, precision, micro in [case]
     }

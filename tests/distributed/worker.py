@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,5 +13,5 @@ from tests.distributed.steps import measure_all
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    found = measure_all()
+    found = measure_all(int(os.environ["WORLD_SIZE"]))
     torch.save(found, Path(sys.argv[1]) / f"{rank()}.pt")

@@ -177,8 +177,10 @@ def absurd_rate(monkeypatch, *, at: int) -> None:
     monkeypatch.setattr(State, "lr", lambda self, clock: 1e9 if clock.step >= at else rate(self, clock))
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd", "lars"])
-@pytest.mark.parametrize("masked", [False, True], ids=["read-at-once", "masked"])
+@pytest.mark.parametrize(
+    ("optimizer", "masked"),
+    [("adamw", False), ("adamw", True), ("adam", True), ("sgd", True), ("lars", True)],
+)
 def test_a_rate_of_1e9_stops_the_run_with_the_weights_of_the_last_good_step(
     optimizer, masked, tmp_path, monkeypatch
 ):

@@ -27,12 +27,12 @@ PATIENCE = timedelta(minutes=10)
 """How long a process waits for another that is still connected."""
 
 
-_SYNC_BUFFERS = next(
-    name
-    for name in ("forward_sync_buffers", "broadcast_buffers")  # newer torch, older torch
-    if name in inspect.signature(DistributedDataParallel).parameters
-)
-"""Every process computes the same state, so there is nothing to send around with each step."""
+_known = inspect.signature(DistributedDataParallel).parameters
+_OWN_BUFFERS: dict[str, Any] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in _known else "broadcast_buffers": False
+}
+"""Every process computes the same state, so there is nothing to send around with each step. torch has renamed
+the option."""
 
 
 def process_counts(train: Train) -> tuple[int, int]:
@@ -52,7 +52,7 @@ def open_fabric(train: Train) -> Fabric:
     devices, num_nodes = process_counts(train)
     strategy: DDPStrategy | str = "auto"
     if devices * num_nodes > 1:
-        strategy = DDPStrategy(timeout=PATIENCE, **{_SYNC_BUFFERS: False})
+        strategy = DDPStrategy(timeout=PATIENCE, **_OWN_BUFFERS)
     try:
         return Fabric(
             accelerator=train.device or "cpu",
