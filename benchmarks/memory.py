@@ -31,7 +31,7 @@ def one(batch: int, size: int, parts: int) -> dict:
     from frossl import engine
     from frossl.config import Config, Network, Train, ViewSpec
     from frossl.data import ArraySource, Dataset, Part
-    from frossl.data.datasets import IMAGENET
+    from frossl.data.dataset import IMAGENET
     from frossl.engine.step import train_step
     from frossl.runs import RunFolder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 
 from lightning_fabric import Fabric
 from rich.console import Console
+from rich.markup import escape
 from torch import Tensor
 
 import frossl.engine as engine
@@ -37,7 +39,7 @@ from frossl.evaluation import (
 from frossl.live import Bar, Patient, PlainLines
 from frossl.methods import METHODS
 from frossl.networks import Encoder, timm_names
-from frossl.runs import RunFolder, provenance
+from frossl.runs import RunFolder, command_line, provenance
 from frossl.types import Watch
 
 __all__ = [
@@ -141,6 +143,7 @@ def pretrain(
     num_nodes: int | None = None,
     checkpoint_every: int | None = None,
     checkpoint_minutes: float | None = None,
+    max_bad: float | None = None,
     weights: str | Path | None = None,
     loggers: Sequence[str] = (),
     watches: Sequence[Watch] = (),
@@ -149,11 +152,11 @@ def pretrain(
 ) -> Run:
     """Learn an encoder from unlabelled images.
 
-    data: a folder of images, or the name of a data set. out: where the run is kept (runs/NAME if not
-    given). config: where to start from (the `default` recipe if not given); the other arguments override
-    it. lr: rate per 256 images. weights: a local file to start from. loggers: tensorboard, wandb, mlflow.
-    watches: who looks at the steps (see `Watch`). Ends early, with a checkpoint, on Ctrl-C; `resume` goes on
-    from there.
+    data: a folder of images, a list of paths, an archive, an array, or the name of a data set. out: where
+    the run is kept (runs/NAME if not given). config: where to start from (the `default` recipe if not
+    given); the other arguments override it. lr: rate per 256 images. weights: a local file to start from.
+    max_bad: the share of files that may be unreadable. loggers: tensorboard, wandb, mlflow. watches: who
+    looks at the steps (see `Watch`). Ends early, with a checkpoint, on Ctrl-C; `resume` goes on from there.
 
     batch_size: images of a step, over all processes; micro_batch_size: how many of them a process takes
     through the networks at once. With devices and num_nodes each process runs the script from its beginning
@@ -167,7 +170,7 @@ def pretrain(
         config = replace(config, objective=Objective(method))  # options are another method's
     config = replace(
         config,
-        data=replace(config.data, source=_absolute(data)),
+        data=_given(config.data, source=_absolute(data), max_bad=max_bad),
         network=_network(config.network, backbone, width, weights),
         optim=_given(config.optim, base_lr=lr),
         train=_given(
@@ -187,13 +190,13 @@ def pretrain(
     out = Path(out) if out is not None else _free_folder(Path("runs") / _slug(data))
     RunFolder.check_free(out, overwrite=overwrite)
     largest = LARGEST_STORED[config.train.device or engine.best_device()]
-    dataset = open_dataset(config.data.source, size=config.data.size, largest=largest)
+    dataset = _opened(config, console, largest=largest)
     if view_set is not None:
         config = replace(config, view_set=view_set, views=())
     config = engine.settle(config, dataset, views=views)
     engine.build_method(config)  # refuse what cannot be built while there is still nothing on disk
     fabric = engine.launch(config.train)
-    folder = RunFolder(fabric.broadcast(str(out)) if fabric.world_size > 1 else out)
+    folder = RunFolder(out)
     if fabric.is_global_zero:
         source = dataset.train.source
         RunFolder.create(out, overwrite=overwrite)
@@ -205,7 +208,6 @@ def pretrain(
         )
         folder.write_json("provenance.json", origin)
         folder.write_text(folder.config_file.name, config.to_toml())
-    engine.barrier()
     return _train(config, dataset, folder, console, watches, fabric)
 
 
@@ -227,17 +229,17 @@ def resume(
     console, folder = _console(quiet), RunFolder.open(run)
     old = Config.read(folder.config_file)
     config = replace(old, train=_given(old.train, epochs=epochs, devices=devices, num_nodes=num_nodes))
-    longer = config.train.epochs != old.train.epochs
-    if folder.read_status()["state"] == "finished" and folder.encoder.is_file() and not longer:
+    new_end = config.train.epochs != old.train.epochs
+    if folder.read_status()["state"] == "finished" and folder.encoder.is_file() and not new_end:
         _say(console, f"{run} is finished; there is nothing to resume (--epochs gives it a new end)")
         return Run(folder.path)
-    config, dataset = _reopened(config, folder)
+    config, dataset = _reopened(config, folder, console)
     done, images, train = folder.read_status()["step"], len(dataset.train.source), config.train
-    if longer and train.epochs * (images // min(images, train.batch_size)) <= done:
+    if new_end and train.epochs * (images // min(images, train.batch_size)) <= done:
         raise InputError(f"{run} has done {done} steps already; {train.epochs} epochs end before that")
     fabric = engine.launch(train)
-    if fabric.is_global_zero and config != old:
-        folder.write_text(folder.config_file.name, config.to_toml())
+    if fabric.is_global_zero and new_end:
+        folder.encoder.unlink(missing_ok=True)  # the old end's
     return _train(config, dataset, folder, console, watches, fabric, before=old.train.epochs)
 
 
@@ -247,17 +249,31 @@ def replay(run: str | Path) -> engine.Replay:
     if not folder.bad_batch.is_file():
         raise InputError(f"{run} holds no bad_batch.json: none of its steps was bad; `frossl resume` goes on")
     bad = folder.read_json(folder.bad_batch.name)
-    config, dataset = _reopened(Config.read(folder.config_file), folder)
+    config, dataset = _reopened(Config.read(folder.config_file), folder, _console(quiet=True))
     config = replace(config, train=replace(config.train, devices=1, num_nodes=1))
     state = engine.build(config, dataset, folder)
     engine.restore(state)
+    if not state.step <= bad["step"] < state.loader.last:
+        raise InputError(f"{run} is at step {state.step}, and its bad step {bad['step']} is not ahead of it")
     return engine.replay(state, bad["step"])
 
 
-def _reopened(config: Config, folder: RunFolder) -> tuple[Config, Dataset]:
+def _opened(config: Config, console: Console, *, largest: int | None = None) -> Dataset:
+    """The images, with a word of how many files there are while a folder is indexed for the first time."""
+    data = config.data
+    most = {} if largest is None else {"largest": largest}
+    with console.status(f"opening {escape(data.source)}") as status:
+
+        def found(count: int) -> None:
+            status.update(f"indexing {escape(data.source)}: {count:,} files")
+
+        return open_dataset(data.source, size=data.size, max_bad=data.max_bad, found=found, **most)
+
+
+def _reopened(config: Config, folder: RunFolder, console: Console) -> tuple[Config, Dataset]:
     """The settled configuration and the data of a run that goes on; they must be what it began with."""
     engine.check(config)
-    dataset = open_dataset(config.data.source, size=config.data.size)
+    dataset = _opened(config, console)
     known, source = folder.read_json("provenance.json"), dataset.train.source
     if source.digest != known["index_digest"]:
         raise InputError(
@@ -276,8 +292,11 @@ def _run_of_this_job(out: str | Path | None, data: str | Path) -> Path | None:
         return None
     name = Path(out) if out is not None else Path("runs") / _slug(data)
     for path in [name] if out is not None else sorted(name.parent.glob(f"{name.name}*")):
-        file = path / "provenance.json"
-        if file.is_file() and RunFolder(path).read_json(file.name).get("job") == job:
+        folder = RunFolder(path)
+        if not folder.config_file.is_file() or not (path / "provenance.json").is_file():
+            continue
+        known = folder.read_json("provenance.json")
+        if (known.get("job"), known["command"]) == (job, command_line()):
             return path
     return None
 
@@ -375,11 +394,19 @@ def _train(
     before: int | None = None,
 ) -> Run:
     """before: the epochs of a run that is resumed, until now."""
-    if not engine.all_equal(dataset.train.source.digest):
-        raise InputError(f"{config.data.source} holds other images for some processes than for others")
     console.quiet = console.quiet or not fabric.is_global_zero
-    state = engine.build(config, dataset, folder, fabric)
-    wrote = engine.restore(state)
+    with engine.talking(lambda: "before the first step"):
+        engine.barrier()  # the folder is there
+        state = engine.build(config, dataset, folder, fabric)
+        wrote = engine.restore(state)
+        seen = (dataset.train.source.digest, state.step, state.loader.last, _shared(config))
+        if len(set(engine.everyones(seen))) > 1:
+            raise InputError(
+                "processes disagree on images, settings or checkpoint; start the same command on every node, "
+                "with the same data and an --out that they share"
+            )
+    if state.first and config != Config.read(folder.config_file):
+        folder.write_text(folder.config_file.name, config.to_toml())
     _announce(state, console, wrote, before or config.train.epochs)
     largest_rank = min(state.loader.batch_size, config.network.projector_out)
     screen = (Bar if console.is_terminal else PlainLines)(
@@ -390,10 +417,17 @@ def _train(
     if state.first:
         mean, std = dataset.statistics
         save_encoder(Encoder(state.method.encoder, size=dataset.size, mean=mean, std=std), folder)
-    engine.barrier()
+    with contextlib.suppress(RuntimeError):
+        engine.barrier()  # what starts processes may end all of them with the first that ends
     if bad := dataset.train.source.bad_files():
         _say(console, f"{len(bad)} files could not be read, others took their place: {folder.bad_files}")
     return Run(folder.path)
+
+
+def _shared(config: Config) -> str:
+    """What must be the same for every process: all but where things lie."""
+    data, network = replace(config.data, source=""), replace(config.network, weights=None)
+    return replace(config, data=data, network=network).to_toml()
 
 
 def _announce(state: engine.State, console: Console, wrote: int, before: int) -> None:
@@ -459,7 +493,7 @@ def _compare(
     device = config.train.device if config.train.device != "cuda" else engine.best_device()
     trained = load_encoder(run).to(device)
     _check_weights(config, folder.read_json("provenance.json"))
-    split = labelled_split(open_dataset(config.data.source, size=config.data.size))
+    split = labelled_split(_opened(config, _console(quiet=True)))
     untrained = trained.with_backbone(engine.build_method(config).encoder).to(device)
     largest = max(config.views, key=lambda spec: spec.size)
 

@@ -84,11 +84,14 @@ class Data:
     """Which images."""
 
     source: str = "cifar10-mini"
-    """A folder, or the name of a data set."""
+    """A folder, a list, an archive, an array, or the name of a data set."""
     size: int | None = None
     """Pixels along each side of the stored images; larger ones are scaled and cut to a central square."""
+    max_bad: float = 0.01
+    """Share of the files that may be unreadable; ten always may."""
 
     def __post_init__(self) -> None:
+        _require(0 <= self.max_bad <= 1, "data.max_bad", self.max_bad, "give a share between 0 and 1")
         _require(self.size is None or self.size >= 4, "data.size", self.size, "give at least 4 pixels")
 
 

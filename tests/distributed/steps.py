@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from frossl import engine
 from frossl.config import Config, Data, Network, Objective, Optim, Train, ViewSpec
 from frossl.data import open_dataset
-from frossl.engine.launch import open_fabric
+from frossl.engine.launch import launch
 from frossl.engine.microbatch import loss_and_gradients
 from frossl.engine.step import train_step
 from frossl.methods import METHODS
@@ -62,8 +62,7 @@ def state_of(given: Config) -> engine.State:
         return without_batchnorm(real(config, **options)).to(dtype)
 
     with patch("frossl.engine.build.build_method", plain):
-        fabric = open_fabric(given.train)
-        fabric.launch()
+        fabric = launch(given.train)
         state = engine.build(engine.settle(given, data), data, RunFolder(Path("unused")), fabric)
     augment = state.augment
     state.augment = lambda batch, clock: [view.to(dtype) for view in augment(batch, clock)]
@@ -98,7 +97,8 @@ def digest(tensors: dict[str, Tensor]) -> str:
 
 WHOLE = [*((name, "64-true", None) for name in METHODS), *((name, "32-true", None) for name in SINGLE)]
 MICRO = [(name, "64-true", 4) for name in METHODS]
-CASES = {1: WHOLE + MICRO, 2: WHOLE + MICRO, 3: WHOLE}
+UNEVEN = [("frossl", "64-true", 8)]  # of shares of 9, 9 and 8
+CASES = {1: WHOLE + MICRO, 2: WHOLE + MICRO, 3: WHOLE + UNEVEN}
 """What is measured with one, two and three processes."""
 
 

@@ -87,6 +87,20 @@ def test_a_killed_process_ends_the_others_with_a_word_and_the_run_resumes(pair, 
 
 
 @pytest.mark.slow
+def test_three_processes_go_on_to_the_same_bits(tmp_path):
+    """Sums of three are rounded by the order in which they are made."""
+    code, said = finish(start(config("frossl"), tmp_path / "whole", "--devices", "3"))
+    assert code == 0, said
+    process = start(config("frossl"), tmp_path / "run", "--devices", "3")
+    wait_for(process, lambda: steps_of(tmp_path / "run") >= 10)
+    process.kill()
+    finish(process)
+    code, said = resume(tmp_path / "run")
+    assert code == 0, said
+    assert_same(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+
+
+@pytest.mark.slow
 def test_another_number_of_processes_goes_on_and_says_what_changes(tmp_path, monkeypatch):
     monkeypatch.setenv("FROSSL_MAX_STEPS", "20")
     code, said = finish(start(config("frossl"), tmp_path / "run", "--devices", "2"))
@@ -124,6 +138,7 @@ def test_tasks_of_slurm_find_each_other(pair, tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     job = {"SLURM_JOB_ID": "4711", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "1"}
+    job |= {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "1"}
     place = {"SLURM_NODEID": "0", "SLURM_JOB_NAME": "train", "MASTER_ADDR": "127.0.0.1"}
     tasks = [
         start(

@@ -233,8 +233,27 @@ def test_a_bad_step_is_shown_again(tmp_path, monkeypatch):
     )
     assert done.returncode == 0
     assert "first not finite: projector.0" in done.stdout
+    good = torch.load(newest, weights_only=True)
+    torch.save(good, run.path / "checkpoints" / "step-00000080.pt")  # as if it had gone on
+    with pytest.raises(InputError, match="is not ahead of it"):
+        api.replay(run.path)
+    api.resume(run.path, quiet=True)
+    assert run.status["state"] == "finished"
+    assert not (run.path / "bad_batch.json").exists()
     with pytest.raises(InputError, match="none of its steps was bad"):
         api.replay(train(tmp_path / "good").path)
+
+
+def test_an_eigensolver_that_gives_up_is_a_bad_step(tmp_path):
+    """Projections of 1e20 are finite, their squares are not."""
+    data = open_dataset("cifar10-mini")
+    state = engine.build(engine.settle(config("iso"), data), data, RunFolder(Path("unused")))
+    with torch.no_grad():
+        for p in state.method.projector.parameters():
+            p.mul_(1e25)
+    clock = state.loader.clock(0)
+    with pytest.raises(BadStepError):
+        train_step(state.loader.source.read(state.loader.ids(0)), state, clock)
 
 
 def test_batchnorm_forgets_a_bad_step():

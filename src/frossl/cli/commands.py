@@ -81,7 +81,7 @@ def demo(
 
 @app.command(epilog="Example: frossl pretrain photos --out runs/photos")
 def pretrain(
-    data: Annotated[str, typer.Argument(help="A folder of images, or the name of a data set")],
+    data: Annotated[str, typer.Argument(help="A folder, list, archive or array of images, or a name")],
     out: Out = None,
     config: Annotated[Path | None, typer.Option(help="Start from this TOML file")] = None,
     recipe: Annotated[str | None, typer.Option(help="Start from this recipe; see `frossl list`")] = None,
@@ -105,6 +105,9 @@ def pretrain(
     num_nodes: Nodes = None,
     checkpoint_every: Annotated[
         str | None, typer.Option(help="Steps, or minutes (10m), between checkpoints")
+    ] = None,
+    max_bad: Annotated[
+        float | None, typer.Option(help="Share of files that may be unreadable (default: 0.01)")
     ] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -133,6 +136,7 @@ def pretrain(
         num_nodes=num_nodes,
         checkpoint_every=steps,
         checkpoint_minutes=minutes,
+        max_bad=max_bad,
         overwrite=overwrite,
         quiet=quiet,
     )

@@ -1,15 +1,17 @@
 """Anything with images in it -> Batch(images, ids). Labels are kept apart and never enter a step."""
 
-from frossl.data.datasets import NAMED, Dataset, Part, open_dataset
+from frossl.data.dataset import Dataset, Part
+from frossl.data.datasets import open_dataset
 from frossl.data.labels import Labels, held_out
 from frossl.data.loader import Loader
-from frossl.data.sources import ArraySource, FolderSource, Source
+from frossl.data.named import NAMED
+from frossl.data.sources import ArraySource, FileSource, Source
 
 __all__ = [
     "NAMED",
     "ArraySource",
     "Dataset",
-    "FolderSource",
+    "FileSource",
     "Labels",
     "Loader",
     "Part",

@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from statistics import median
 from typing import Protocol
 
@@ -19,12 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from frossl.data.decode import EXTENSIONS, BadFile, Pixels, decode, short_side
-from frossl.errors import InputError
+from frossl.data.decode import BadFile, Pixels, decode, short_side
+from frossl.data.files import Files
+from frossl.errors import InputError, TrainingError
 from frossl.types import Batch
 
 KEEP_DECODED = 1 << 30
-"""Folders whose decoded images fit in this many bytes are decoded once and kept."""
+"""Images that decoded fit in this many bytes are decoded once and kept."""
+FORGIVEN = 10
+"""So many bad files never stop a run, however few there are in all."""
 
 
 class Source(Protocol):
@@ -70,74 +71,78 @@ class ArraySource:
         return {}
 
 
-class FolderSource:
-    """Image files below a folder, in the order of their relative paths."""
+class FileSource:
+    """Images that are decoded as they are read, scaled and cut to squares of `size`.
+
+    A file that cannot be read is replaced by the next one in the index, which gives its id too.
+    """
 
     channels = 3
 
-    def __init__(self, root: Path, paths: Sequence[str], *, size: int) -> None:
-        self.root, self.paths, self.size = root, list(paths), size
-        self.digest = hashlib.sha256(b"\0".join(os.fsencode(p) for p in self.paths)).hexdigest()
+    def __init__(self, files: Files, *, size: int, max_bad: float = 0.01) -> None:
+        """max_bad: the share of files that may be bad; the first ten always may."""
+        self.files, self.size = files, size
+        self.digest = files.digest
+        self.most_bad = max(FORGIVEN, int(max_bad * len(files.names)))
         self._bad: dict[int, str] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="decode")
-        keep = len(self.paths) * 3 * size * size <= KEEP_DECODED
-        self._kept: list[Pixels | None] | None = [None] * len(self.paths) if keep else None
+        keep = len(self) * 3 * size * size <= KEEP_DECODED
+        self._kept: list[Pixels | None] | None = [None] * len(self) if keep else None
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.files.names)
 
     def read(self, ids: Tensor) -> Batch:
-        """A file that cannot be read is replaced by the next one in the index, which gives its id too."""
         read = list(self._pool.map(self._first_good, ids.tolist()))
         images, good = zip(*read, strict=True)
         return Batch(torch.from_numpy(np.stack(images)), torch.tensor(good))
 
     def name(self, id: int) -> str:
-        return self.paths[id]
+        return self.files.names[id]
 
     def bad_files(self) -> dict[str, str]:
         with self._lock:
-            return {self.paths[i]: reason for i, reason in sorted(self._bad.items())}
+            bad = {self.files.names[i]: reason for i, reason in sorted(self._bad.items())}
+        return {**self.files.closed, **bad}
 
     def _first_good(self, start: int) -> tuple[Pixels, int]:
-        for offset in range(len(self.paths)):
-            i = (start + offset) % len(self.paths)
+        for offset in range(len(self)):
+            i = (start + offset) % len(self)
             if i in self._bad:
                 continue
             if self._kept is not None and (kept := self._kept[i]) is not None:
                 return kept, i
             try:
-                image = decode(self.root / self.paths[i], self.size)
+                image = decode(self.files.read(i), self.size)
             except BadFile as bad:
-                with self._lock:
-                    self._bad[i] = str(bad)
+                self._mark(i, str(bad))
                 continue
             if self._kept is not None:
                 self._kept[i] = image
             return image, i
-        raise InputError(f"none of the {len(self.paths)} files in {self.root} can be read as an image")
+        raise TrainingError(f"none of the {len(self)} files can be read as an image; look at one of them")
+
+    def _mark(self, i: int, reason: str) -> None:
+        with self._lock:
+            self._bad[i] = reason
+            if len(self._bad) > self.most_bad:
+                raise TrainingError(
+                    f"{len(self._bad)} of {len(self)} files cannot be read, such as {self.files.names[i]!r} "
+                    f"({reason}); mend or remove what bad_files.txt names, or allow more with --max-bad"
+                )
 
 
-def find_images(root: Path) -> list[str]:
-    """Relative paths of the image files below `root`, sorted; hidden files and folders are left out."""
-    found = []
-    for folder, subfolders, files in os.walk(root):
-        subfolders[:] = [name for name in subfolders if not name.startswith(".") and name != "__MACOSX"]
-        for name in files:
-            if not name.startswith(".") and os.path.splitext(name)[1].lower() in EXTENSIONS:
-                found.append(os.path.relpath(os.path.join(folder, name), root).replace(os.sep, "/"))
-    return sorted(found)
-
-
-def typical_size(root: Path, paths: Sequence[str], *, look_at: int = 64) -> int:
+def typical_size(files: Files, *, look_at: int = 64) -> int:
     """The median shorter side of some of the images, from their headers."""
     sides = []
-    for path in paths[:: max(1, len(paths) // look_at)]:
+    for i in range(0, len(files.names), max(1, len(files.names) // look_at)):
         try:
-            sides.append(short_side(root / path))
+            sides.append(short_side(files.read(i)))
         except BadFile:
             continue
     if not sides:
-        raise InputError(f"the files in {root} cannot be read as images; try opening one of them")
+        raise InputError(
+            f"files such as {files.names[0]!r} cannot be read as images; try opening one of them"
+        )
     return int(median(sides))

@@ -2,8 +2,8 @@
 
 from frossl.engine.build import State, best_device, build, build_method, check, settle
 from frossl.engine.checkpoint import restore, save
-from frossl.engine.gather import barrier, processes, rank
-from frossl.engine.launch import all_equal, launch
+from frossl.engine.gather import barrier, everyones, processes, rank
+from frossl.engine.launch import launch, talking
 from frossl.engine.loop import Screen, fit
 from frossl.engine.replay import Replay, replay
 from frossl.engine.step import seconds_per_step
@@ -12,12 +12,12 @@ __all__ = [
     "Replay",
     "Screen",
     "State",
-    "all_equal",
     "barrier",
     "best_device",
     "build",
     "build_method",
     "check",
+    "everyones",
     "fit",
     "launch",
     "processes",
@@ -27,4 +27,5 @@ __all__ = [
     "save",
     "seconds_per_step",
     "settle",
+    "talking",
 ]

@@ -28,6 +28,7 @@ from frossl.networks import (
     features_of,
     freeze_layers,
     rates_by_depth,
+    still_statistics,
     synchronized,
 )
 from frossl.optim import build_optimizer, set_lr, warmup_cosine, warmup_stable_decay
@@ -143,6 +144,11 @@ def settle(config: Config, data: Dataset, *, views: int | None = None) -> Config
     stem = network.stem or default_stem(network, size=max(spec.size for spec in specs))
     channels_last = config.train.channels_last
     devices, num_nodes = process_counts(config.train)
+    batch = min(config.train.batch_size, len(data.train.source))
+    if batch < 2 * devices * num_nodes:
+        raise InputError(
+            f"{devices * num_nodes} processes share a batch of {batch} images; give each at least two"
+        )
     minutes = config.train.checkpoint_minutes
     if minutes is None and config.train.checkpoint_every is None:
         minutes = CHECKPOINT_MINUTES
@@ -216,10 +222,10 @@ def _try_out(backbone: nn.Module, config: Config) -> None:
 def build(config: Config, data: Dataset, folder: RunFolder, fabric: Fabric | None = None) -> State:
     """Networks, optimizer, data and views of a settled configuration, at step 0.
 
-    fabric: what `launch` returned, where there are several processes.
+    fabric: what `launch` returned; one process, if not given.
     """
     train = config.train
-    fabric = fabric or open_fabric(train)
+    fabric = fabric or open_fabric(train, devices=1, num_nodes=1)
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     method = build_method(config, pretrained=not any(folder.checkpoints.glob("*.pt")))
     if train.channels_last:
@@ -233,19 +239,36 @@ def build(config: Config, data: Dataset, folder: RunFolder, fabric: Fabric | Non
         rank=fabric.global_rank,
         processes=fabric.world_size,
     )
-    if loader.batch_size < 2 * fabric.world_size:
-        raise InputError(
-            f"{fabric.world_size} processes share a batch of {loader.batch_size}; give each 2 or more"
-        )
     if fabric.world_size > 1 and fabric.device.type == "cuda":
         method = synchronized(method)
     wrapped = fabric.setup_module(method)
     wrapped.mark_forward_method("project")
+    if fabric.world_size > 1:
+        _arrange_buckets(wrapped, method, config, fabric)
     guard = Guard(fabric.device)
     optimizer = _optimizer(method, config, lr=config.optim.lr(loader.batch_size), maskable=guard.masked)
     mean, std = data.statistics
     augment = Augment(config.views, mean=mean, std=std)
     return State(config, folder, fabric, method, wrapped, optimizer, augment, loader, guard)
+
+
+def _arrange_buckets(wrapped: Any, method: JointEmbedding, config: Config, fabric: Fabric) -> None:
+    """One backward pass that is thrown away. DDP arranges gradients anew after its first, and sums of three
+    and more processes are rounded by where they lie: a resumed run would round its first step otherwise."""
+    sizes = {spec.size: 0 for spec in sorted(config.views, key=lambda spec: -spec.size)}
+    for spec in config.views:
+        sizes[spec.size] += spec.count
+    devices = [fabric.device] if fabric.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), still_statistics(method):
+        dtype, channels = next(method.parameters()).dtype, config.network.channels or 3
+        views = [
+            torch.rand(count, 2, channels, size, size, dtype=dtype, device=fabric.device)
+            for size, count in sizes.items()
+        ]
+        for _ in range(2):  # the second forward pass arranges
+            projected = wrapped.project(views)
+            fabric.backward(torch.stack([x.float().sum() for x in projected.values()]).sum())
+    method.zero_grad()
 
 
 def _optimizer(method: JointEmbedding, config: Config, *, lr: float, maskable: bool) -> torch.optim.Optimizer:

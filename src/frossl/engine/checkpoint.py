@@ -38,7 +38,7 @@ def restore(state: State) -> int:
             content: dict[str, Any] = torch.load(saved[-1], map_location="cpu", weights_only=True)
             state.method.load_state_dict(content["method"])
             state.optimizer.load_state_dict(content["optimizer"])
-            state.step, processes = content["step"], content["processes"]
+            state.step, processes = content["step"], content.get("processes", 1)
         except Exception as error:  # a torn archive, another network: torch has no one error for these
             raise InputError(
                 f"{saved[-1]} cannot be read ({type(error).__name__}); if config.toml was not changed, "

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
 from frossl.engine.later import later
+
+T = TypeVar("T")
 
 
 def processes() -> int:
@@ -68,6 +69,8 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, images: int) -> Tensor:
         shares = [len(part) for part in torch.empty(images).tensor_split(processes())]
+        if x.shape[1] != shares[rank()]:
+            raise ValueError(f"process {rank()} has {x.shape[1]} rows; its share of {images} is another")
         before = sum(shares[: rank()])
         ctx.dtype, ctx.rows = x.dtype, slice(before, before + x.shape[1])
         # gloo and NCCL gather equal shapes: shares differ by one row at most
@@ -92,7 +95,7 @@ def average_statistics(networks: nn.Module) -> None:
     kept = [
         statistic
         for module in networks.modules()
-        if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm)
+        if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm) and module.training
         for statistic in (module.running_mean, module.running_var)
         if statistic is not None
     ]
@@ -118,8 +121,16 @@ def largest(number: Tensor) -> Callable[[], Tensor]:
     return read
 
 
-def barrier() -> None:
-    """Wait for the other processes, if they are still there."""
+def everyones(value: T) -> list[T]:
+    """The value of every process."""
+    values: list[Any] = [value]
     if processes() > 1:
-        with contextlib.suppress(RuntimeError):
-            dist.barrier()
+        values = [None] * processes()
+        dist.all_gather_object(values, value)
+    return values
+
+
+def barrier() -> None:
+    """Wait for the other processes."""
+    if processes() > 1:
+        dist.barrier()

@@ -72,7 +72,8 @@ class Guard:
             "statistics": nn.utils.get_total_norm(statistics, torch.inf),
             "weights": nn.utils.get_total_norm(weights, torch.inf) * growth,
         }
-        row = torch.stack([number.detach().float() for number in numbers.values()])
+        device = terms.total.device  # the norm of no tensor at all lies on the CPU
+        row = torch.stack([number.detach().to(device, torch.float32) for number in numbers.values()])
         verdict = _Verdict(clock.step, list(numbers), later(row))
         if not self.masked:
             verdict.check()

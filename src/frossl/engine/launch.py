@@ -8,16 +8,19 @@ import logging
 import os
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.strategies.ddp import DDPStrategy
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch.nn.parallel import DistributedDataParallel
 
 from frossl.config import Train
@@ -31,38 +34,45 @@ _known = inspect.signature(DistributedDataParallel).parameters
 _OWN_BUFFERS: dict[str, Any] = {
     "forward_sync_buffers" if "forward_sync_buffers" in _known else "broadcast_buffers": False
 }
-"""Every process computes the same state, so there is nothing to send around with each step. torch has renamed
-the option."""
+"""What tells DDP (torch has renamed it) not to send buffers around: every process computes the same."""
+
+
+def _environment() -> ClusterEnvironment:
+    """Who has started this process: torchrun, srun, or nobody in particular.
+
+    A script of sbatch has SLURM's variables too; only srun says how many tasks its step has.
+    """
+    env = os.environ
+    if {"TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"} <= env.keys():
+        return TorchElasticEnvironment()
+    if int(env.get("SLURM_STEP_NUM_TASKS") or 1) > 1:
+        return SLURMEnvironment(auto_requeue=False)
+    return LightningEnvironment()
 
 
 def process_counts(train: Train) -> tuple[int, int]:
-    """Processes on each node, and nodes: those that torchrun or SLURM has started, else what is asked for."""
-    env = os.environ
-    if TorchElasticEnvironment.detect():
+    """Processes on each node, and nodes: those that torchrun or srun has started, else what is asked for."""
+    env, environment = os.environ, _environment()
+    if isinstance(environment, TorchElasticEnvironment):
         devices = int(env["LOCAL_WORLD_SIZE"])
         return devices, int(env["WORLD_SIZE"]) // devices
-    if SLURMEnvironment.detect() and int(env["SLURM_NTASKS"]) > 1:
-        nodes = int(env.get("SLURM_JOB_NUM_NODES") or env.get("SLURM_NNODES") or 1)
-        return int(env["SLURM_NTASKS"]) // nodes, nodes
+    if isinstance(environment, SLURMEnvironment):
+        nodes = int(env.get("SLURM_STEP_NUM_NODES") or 1)
+        return int(env["SLURM_STEP_NUM_TASKS"]) // nodes, nodes
     return train.devices or 1, train.num_nodes or 1
 
 
-def open_fabric(train: Train) -> Fabric:
+def open_fabric(train: Train, *, devices: int, num_nodes: int) -> Fabric:
     """This process and its device, and, of several, the way to the others."""
-    devices, num_nodes = process_counts(train)
-    strategy: DDPStrategy | str = "auto"
-    if devices * num_nodes > 1:
-        strategy = DDPStrategy(timeout=PATIENCE, **_OWN_BUFFERS)
-    try:
-        return Fabric(
-            accelerator=train.device or "cpu",
-            devices=devices,
-            num_nodes=num_nodes,
-            strategy=strategy,
-            precision=train.precision,
-        )
-    except Exception as error:  # Fabric's own words for too few devices, no interactive use, and the like
-        raise InputError(f"cannot use {devices} devices on {num_nodes} nodes: {error}") from None
+    one = devices * num_nodes == 1
+    return Fabric(
+        accelerator=train.device or "cpu",
+        devices=devices,
+        num_nodes=num_nodes,
+        strategy="auto" if one else DDPStrategy(timeout=PATIENCE, **_OWN_BUFFERS),
+        precision=train.precision,
+        plugins=[LightningEnvironment() if one else _environment()],
+    )
 
 
 def launch(train: Train) -> Fabric:
@@ -71,10 +81,21 @@ def launch(train: Train) -> Fabric:
     Each runs the same command (or script) from its beginning, and joins where this function is called.
     """
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces every process
-    fabric = open_fabric(train)
-    with talking("at the start"):
-        fabric.launch()
-    if fabric.world_size > 1:
+    devices, num_nodes = process_counts(train)
+    wanted = devices * num_nodes
+    if dist.is_initialized() and dist.get_world_size() != wanted:
+        raise InputError(
+            f"this script has had a run of {dist.get_world_size()} processes; one of {wanted} needs a script "
+            "of its own"
+        )
+    try:
+        fabric = open_fabric(train, devices=devices, num_nodes=num_nodes)
+        if wanted > 1:
+            with talking(lambda: "at the start"):
+                fabric.launch()
+    except (ValueError, MisconfigurationException) as error:  # too few devices, interactive use, and the like
+        raise InputError(f"cannot use {devices} devices on {num_nodes} nodes: {error}") from None
+    if wanted > 1:
         _look_after(getattr(fabric.strategy.launcher, "procs", ()))
     return fabric
 
@@ -83,10 +104,12 @@ def _look_after(children: Sequence[subprocess.Popen[bytes]]) -> None:
     """Wait for the other processes when this one ends, and end those that do not."""
     for thread in threading.enumerate():
         if thread.name == "child-process-observer":
-            # Fabric's own: it kills this process, without a word, five seconds after another has failed
-            thread._finished = True  # type: ignore[attr-defined]
+            # Fabric's own: it would kill this process, without a word, seconds after another has failed
+            thread._child_processes = []  # type: ignore[attr-defined]
 
     def see_off() -> None:
+        if dist.is_initialized():
+            dist.destroy_process_group()
         for child in children:
             try:
                 child.wait(10)
@@ -94,20 +117,10 @@ def _look_after(children: Sequence[subprocess.Popen[bytes]]) -> None:
                 child.kill()
 
     atexit.register(see_off)
-    atexit.register(dist.destroy_process_group)
-
-
-def all_equal(value: str) -> bool:
-    """True if every process has the same value."""
-    if not dist.is_initialized():
-        return True
-    values: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return len(set(values)) == 1
 
 
 @contextmanager
-def talking(when: str) -> Iterator[None]:
+def talking(when: Callable[[], str]) -> Iterator[None]:
     """Say in words that another process is gone, where a collective operation fails."""
     try:
         yield
@@ -116,7 +129,7 @@ def talking(when: str) -> Iterator[None]:
             raise
         reason = str(error).splitlines()[0][:200]
         raise LostError(
-            f"lost another process of this run {when} ({reason}); see what it said, then `frossl resume` "
+            f"lost another process of this run {when()} ({reason}); see what it said, then `frossl resume` "
             "goes on from the newest checkpoint"
         ) from error
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from frossl.engine.build import State
 from frossl.engine.checkpoint import save
-from frossl.engine.gather import barrier, gather, largest, processes
+from frossl.engine.gather import barrier, everyones, gather, largest, processes
 from frossl.engine.launch import talking
 from frossl.engine.loggers import Loggers
 from frossl.engine.step import train_step
@@ -40,29 +40,23 @@ class Screen(Protocol):
 def fit(state: State, screen: Screen | None = None, watches: Sequence[Watch] = ()) -> None:
     """Train from `state.step` to the end, or until a signal asks to stop. `status.json` says how it ended."""
     book = Book(state, screen) if state.first else None
-    reason = ""
     try:
-        with talking(f"after step {state.step}"):
+        with talking(lambda: f"after step {state.step}"):
             reason = _walk(state, watches, book)
-    except BadStepError as error:
-        state.step = error.step
-        if book is not None:
-            book.bad_step(error)
-        barrier()  # a process that ends takes the others with it
-        raise
+            bad_files = everyones(state.loader.source.bad_files())
     except BaseException as error:
+        if isinstance(error, BadStepError):
+            state.step = error.step
         if book is not None:
-            ended = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
-            book.close(ended, f"{type(error).__name__}: {error}")
-        if isinstance(error, OSError):
-            raise TrainingError(
-                f"{state.folder.path} cannot be written ({error.strerror or error}); its newest checkpoint "
-                "is intact: make room, then `frossl resume` goes on from there"
-            ) from error
+            book.fail(error)
+        if isinstance(error, BadStepError):
+            with contextlib.suppress(RuntimeError):
+                barrier()  # a process that ends takes the others with it
         raise
     if book is not None:
         finished = state.step == state.loader.total
-        book.close("finished" if finished else "stopped", "" if finished else reason or "FROSSL_MAX_STEPS")
+        reason = "" if finished else reason or "FROSSL_MAX_STEPS"
+        book.close("finished" if finished else "stopped", reason, bad_files)
         if reason == "SIGUSR1":
             requeue()
 
@@ -106,22 +100,20 @@ class Book:
 
     def __init__(self, state: State, screen: Screen | None) -> None:
         self.state, self.screen, self.folder = state, screen, state.folder
-        self.folder.forget_after(state.step)
-        self.pace = Pace(state)
         self.saved = time.monotonic()
-        self.status("running")
+        with self._writing():
+            self.folder.forget_after(state.step)
+            self.pace = Pace(state)
+            self._status("running")
         self.loggers = Loggers(self.folder, state.config, state.step)
-
-    def status(self, name: str, reason: str = "") -> None:
-        total = self.state.loader.total
-        self.folder.write_status(name, step=self.state.step, total=total, reason=reason)
 
     def step(self, terms: LossTerms, clock: Clock, *, ending: bool) -> None:
         state, train, record = self.state, self.state.config.train, None
         if clock.due(train.log_every):
             record = {"step": state.step, "epoch": clock.epoch, "lr": state.lr(clock)}
             record |= terms.to_floats() | self.pace.measure(state.step)
-            self.folder.metrics.append(record)
+            with self._writing():
+                self.folder.metrics.append(record)
             self.loggers.log(record)
         if self.screen is not None:
             self.screen.step(state.step, state.loader.last, record)
@@ -129,43 +121,68 @@ class Book:
         due = train.checkpoint_every is not None and clock.due(train.checkpoint_every)
         late = train.checkpoint_minutes is not None and minutes >= train.checkpoint_minutes
         if (ending or due or late) and state.guard.good():
-            save(state)
+            with self._writing():
+                save(state)
+                self._status("running")
+                self.folder.bad_batch.unlink(missing_ok=True)  # it lies behind us
             self.saved = time.monotonic()
-            self.status("running")
 
     def diagnose(self, numbers: dict[str, float]) -> None:
         record = {**numbers, "step": self.state.step}
-        self.folder.diagnostics.append(record)
+        with self._writing():
+            self.folder.diagnostics.append(record)
         self.loggers.log(record)
 
-    def bad_step(self, error: BadStepError) -> None:
-        """Keep the state before a bad step, and what it was about, for `replay`."""
-        loader, source = self.state.loader, self.state.loader.source
-        ids = loader.ids(error.step).tolist()
-        if error.step > 0:
-            save(self.state)
-        content = {
-            "step": error.step,
-            "epoch": loader.clock(error.step).epoch,
-            "term": error.term,
-            "numbers": {name: round_trip(value) for name, value in error.numbers.items()},
-            "ids": ids,
-            "images": [source.name(i) for i in ids],
-        }
-        self.folder.write_json(self.folder.bad_batch.name, content)
-        self.close("failed", str(error))
-
-    def close(self, ended: str, reason: str) -> None:
-        bad = self.state.loader.source.bad_files()
-        with contextlib.suppress(OSError):  # a full disk: how the run ended is said all the same
-            self.status(ended, reason)
-            if bad:
-                lines = [f"{path!r}\t{why!r}\n" for path, why in bad.items()]
+    def close(self, ended: str, reason: str, bad_files: Sequence[Mapping[str, str]]) -> None:
+        """bad_files: those of each process."""
+        lines = sorted({f"{path!r}\t{why!r}\n" for bad in bad_files for path, why in bad.items()})
+        with self._writing():
+            self._status(ended, reason)
+            if lines:
                 self.folder.write_text(self.folder.bad_files.name, "".join(lines))
         self.loggers.close(finished=ended == "finished")
 
+    def fail(self, error: BaseException) -> None:
+        """How it ended; of a bad step, what it was about and the state before it. As far as there is room."""
+        ended = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+        reason = str(error) if isinstance(error, TrainingError) else f"{type(error).__name__}: {error}"
+        with contextlib.suppress(TrainingError), self._writing():
+            if isinstance(error, BadStepError):
+                self.folder.write_json(self.folder.bad_batch.name, self._bad_batch(error))
+            self.close(ended, reason, [self.state.loader.source.bad_files()])
+            if isinstance(error, BadStepError) and error.step > 0:
+                save(self.state)
 
-def round_trip(value: float) -> float | str:
+    def _bad_batch(self, error: BadStepError) -> dict[str, Any]:
+        loader = self.state.loader
+        ids = loader.ids(error.step).tolist()
+        return {
+            "step": error.step,
+            "epoch": loader.clock(error.step).epoch,
+            "processes": loader.processes,
+            "term": error.term,
+            "numbers": {name: json_number(value) for name, value in error.numbers.items()},
+            "ids": ids,
+            "images": [loader.source.name(i) for i in ids],
+        }
+
+    def _status(self, name: str, reason: str = "") -> None:
+        total = self.state.loader.total
+        self.folder.write_status(name, step=self.state.step, total=total, reason=reason)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A full disk, or one that is gone, in words."""
+        try:
+            yield
+        except OSError as error:
+            raise TrainingError(
+                f"{self.folder.path} cannot be written ({error.strerror or error}); its newest checkpoint "
+                "is intact: make room, then `frossl resume` goes on from there"
+            ) from error
+
+
+def json_number(value: float) -> float | str:
     """JSON has no NaN and no infinity."""
     return value if math.isfinite(value) else str(value)
 

@@ -8,15 +8,14 @@ as long as networks treat images one by one. BatchNorm does not: it normalizes b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor
 
 from frossl.engine.build import State
 from frossl.engine.gather import Gathered, processes
+from frossl.networks import still_statistics
 from frossl.types import Clock, LossTerms
 
 Views = Sequence[Tensor]
@@ -24,15 +23,25 @@ Views = Sequence[Tensor]
 
 def loss_and_gradients(views: Views, state: State, clock: Clock) -> tuple[LossTerms, Gathered]:
     """The terms of the global batch, gradients at the weights, and what the loss was computed of."""
-    parts = _parts(views, state.config.train.micro_batch_size)
+    parts = _parts(views, _count(state))
     compute = _at_once if len(parts) == 1 else _in_two_passes
     return compute(parts, state, clock)
 
 
-def _parts(views: Views, size: int | None) -> list[list[Tensor]]:
-    """Views of micro-batches of at most `size` images each, as equal as can be and none of a single image."""
-    N = views[0].shape[1]
-    count = 1 if size is None else max(1, min(-(-N // size), N // 2))
+def _count(state: State) -> int:
+    """How many micro-batches a step has: the same on every process, and none of a single image.
+
+    DDP and SyncBatchNorm exchange something with every forward pass, so processes must make equally many.
+    """
+    size, batch = state.config.train.micro_batch_size, state.loader.batch_size
+    if size is None:
+        return 1
+    largest, smallest = -(-batch // processes()), batch // processes()
+    return max(1, min(-(-largest // size), smallest // 2))
+
+
+def _parts(views: Views, count: int) -> list[list[Tensor]]:
+    """Views of so many micro-batches, as equal as can be."""
     groups = [group.tensor_split(count, dim=1) for group in views]
     return [list(part) for part in zip(*groups, strict=True)]
 
@@ -51,7 +60,7 @@ def _at_once(parts: list[list[Tensor]], state: State, clock: Clock) -> tuple[Los
 
 def _in_two_passes(parts: list[list[Tensor]], state: State, clock: Clock) -> tuple[LossTerms, Gathered]:
     targets, outputs = [], []
-    with torch.no_grad(), _still_statistics(state.method), state.fabric.autocast():
+    with torch.no_grad(), still_statistics(state.method), state.fabric.autocast():
         for number, views in enumerate(parts):
             targets.append(_targets(views, state, clock, number))
             _seed(clock, number, state)
@@ -90,16 +99,3 @@ def _seed(clock: Clock, number: int, state: State) -> None:
 
 def _joined(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.cat([part[name] for part in parts], dim=1) for name in parts[0]}
-
-
-@contextmanager
-def _still_statistics(networks: nn.Module) -> Iterator[None]:
-    """BatchNorm normalizes as in training, and its running statistics stay."""
-    norms = [m for m in networks.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
-    for norm in norms:
-        norm.track_running_stats = False
-    try:
-        yield
-    finally:
-        for norm in norms:
-            norm.track_running_stats = True

@@ -30,12 +30,12 @@ def train_step(batch: Batch, state: State, clock: Clock) -> tuple[LossTerms, Gat
         if state.config.optim.clip is not None:
             torch.nn.utils.clip_grad_norm_(method.parameters(), state.config.optim.clip)
         guard.judge(terms, method, optimizer, clock)
-    except (NotFiniteError, BadStepError) as error:
+    except (NotFiniteError, BadStepError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
         optimizer.zero_grad()
         guard.restore(method)
-        if isinstance(error, NotFiniteError):  # projections that no objective takes
-            raise BadStepError(clock.step, {}, str(error)) from error
-        raise
+        if isinstance(error, BadStepError):
+            raise
+        raise BadStepError(clock.step, {}, str(error)) from error  # projections that no objective takes
     optimizer.step()
     optimizer.zero_grad()
     method.after_update(terms.state, clock)

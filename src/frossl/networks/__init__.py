@@ -3,7 +3,14 @@
 from frossl.networks.backbone import build_backbone, check_backbone, default_stem, timm_names
 from frossl.networks.ema import follow, teacher_of
 from frossl.networks.encoder import Encoder, features_of
-from frossl.networks.layers import freeze_layers, keep_frozen, layers_of, rates_by_depth, synchronized
+from frossl.networks.layers import (
+    freeze_layers,
+    keep_frozen,
+    layers_of,
+    rates_by_depth,
+    still_statistics,
+    synchronized,
+)
 from frossl.networks.projector import build_predictor, build_projector, output_of
 from frossl.networks.prototypes import Prototypes
 from frossl.networks.weights import load_weights, read_weights
@@ -25,6 +32,7 @@ __all__ = [
     "output_of",
     "rates_by_depth",
     "read_weights",
+    "still_statistics",
     "synchronized",
     "teacher_of",
     "timm_names",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from torch import nn
@@ -74,3 +75,16 @@ def keep_frozen(module: nn.Module) -> None:
     for part in module.modules():
         if getattr(part, FROZEN, False):
             part.eval()
+
+
+@contextmanager
+def still_statistics(networks: nn.Module) -> Iterator[None]:
+    """BatchNorm normalizes as in training, and its running statistics stay."""
+    norms = [m for m in networks.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    for norm in norms:
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.track_running_stats = True

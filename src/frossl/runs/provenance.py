@@ -21,7 +21,7 @@ def provenance(
     return {
         "id": uuid.uuid4().hex,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command_line(),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         "hardware": {"system": platform.platform(), "cpu": _cpu(), "cores": os.cpu_count()},
         "job": os.environ.get("SLURM_JOB_ID"),
@@ -30,6 +30,10 @@ def provenance(
         "index_digest": index_digest,
         "weights_digest": weights_digest,
     }
+
+
+def command_line() -> str:
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def _version(package: str) -> str | None:
