@@ -232,7 +232,7 @@ class _Kept:
     def read(cls, path: Path) -> _Kept | None:
         """What `write` wrote; None where there is nothing, or not that."""
         try:
-            with np.load(path, allow_pickle=False) as kept:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
                 names = Names(kept["names"].tobytes(), kept["ends"])
                 places = Names(kept["places"].tobytes(), kept["place_ends"])
                 return cls(names, kept["sizes"], kept["folder_of"], places, kept["changed"])

@@ -1,0 +1,335 @@
+"""Lists, archives, arrays, the index, and every kind of file."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import tarfile
+import time
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageCms, ImageOps
+
+from frossl.data import decode as decoding
+from frossl.data import open_dataset
+from frossl.data.decode import BadFile, decode
+from frossl.data.index import Names, index_folder
+from frossl.errors import InputError, TrainingError
+from tests.conftest import write_image
+
+ORIENTATION = 0x0112
+
+
+def picture(mode: str, *, width: int = 70, height: int = 50) -> Image.Image:
+    small = np.random.default_rng(5).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    smooth = Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
+    if mode == "I;16":
+        return Image.fromarray(np.asarray(smooth.convert("L")).astype(np.uint16) * 257)
+    return smooth.convert(mode)
+
+
+def encoded(image: Image.Image, kind: str, **options) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+KINDS = {
+    "jpeg": ("RGB", "JPEG", {}),
+    "gray jpeg": ("L", "JPEG", {}),
+    "cmyk jpeg": ("CMYK", "JPEG", {}),
+    "progressive jpeg": ("RGB", "JPEG", {"progressive": True}),
+    "turned jpeg": ("RGB", "JPEG", {"exif": {ORIENTATION: 6}}),
+    "png": ("RGB", "PNG", {}),
+    "gray png": ("L", "PNG", {}),
+    "palette png": ("P", "PNG", {}),
+    "rgba png": ("RGBA", "PNG", {}),
+    "gray alpha png": ("LA", "PNG", {}),
+    "one bit png": ("1", "PNG", {}),
+    "sixteen bit png": ("I;16", "PNG", {}),
+    "turned png": ("RGB", "PNG", {"exif": {ORIENTATION: 3}}),
+    "webp": ("RGB", "WEBP", {}),
+    "lossless webp": ("RGBA", "WEBP", {"lossless": True}),
+    "bmp": ("RGB", "BMP", {}),
+    "palette bmp": ("P", "BMP", {}),
+    "tiff": ("RGB", "TIFF", {}),
+    "packed tiff": ("RGB", "TIFF", {"compression": "tiff_lzw"}),
+    "sixteen bit tiff": ("I;16", "TIFF", {}),
+}
+
+
+def sample(kind: str) -> bytes:
+    mode, form, options = KINDS[kind]
+    options = dict(options)
+    if "exif" in options:
+        exif = Image.Exif()
+        exif.update(options["exif"])
+        options["exif"] = exif
+    return encoded(picture(mode), form, **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("decoder", ["simplejpeg", "pillow"])
+def test_every_kind_of_file_has_the_pixels_that_pillow_gives(kind, decoder, monkeypatch):
+    """To 2 of 255, at the size of the file (nothing is scaled down), the central square."""
+    if decoder == "pillow":
+        monkeypatch.setattr(decoding, "simplejpeg", None)
+    data = sample(kind)
+    with Image.open(io.BytesIO(data)) as image:
+        plain = ImageOps.exif_transpose(image)
+        if plain.mode.startswith("I"):
+            plain = Image.fromarray((np.asarray(plain) / 257).round().astype(np.uint8))
+        plain = plain.convert("RGB")
+    side = min(plain.size)
+    left, top = (plain.width - side) // 2, (plain.height - side) // 2
+    expected = np.asarray(plain.crop((left, top, left + side, top + side))).transpose(2, 0, 1)
+    difference = np.abs(decode(data, side).astype(int) - expected)
+    assert difference.max() <= 2
+
+
+def test_photographs_decoded_at_a_smaller_scale_look_the_same(monkeypatch):
+    data = encoded(picture("RGB", width=1400, height=1000), "JPEG")
+    fast = decode(data, 64)
+    monkeypatch.setattr(decoding, "simplejpeg", None)
+    slow = decode(data, 64)
+    with Image.open(io.BytesIO(data)) as image:
+        whole = ImageOps.fit(image.convert("RGB"), (64, 64), Image.Resampling.BICUBIC)
+    assert np.abs(fast.astype(int) - slow).max() <= 2
+    assert np.abs(fast.astype(int) - np.asarray(whole).transpose(2, 0, 1)).max() <= 6
+
+
+def test_a_profile_of_colors_does_no_harm():
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    with_one = encoded(picture("RGB"), "JPEG", icc_profile=profile)
+    assert np.array_equal(decode(with_one, 50), decode(encoded(picture("RGB"), "JPEG"), 50))
+
+
+# lists, archives, arrays
+
+
+@pytest.fixture
+def classes(tmp_path) -> Path:
+    for i in range(12):
+        write_image(tmp_path / "images" / "ab"[i % 2] / f"{i:02d}.png", width=20, height=20, seed=i)
+    return tmp_path / "images"
+
+
+def pixels_of(data) -> torch.Tensor:
+    return data.train.source.read(torch.arange(len(data.train.source))).images
+
+
+def test_a_list_of_paths(classes, tmp_path):
+    names = sorted(str(p.relative_to(tmp_path)) for p in classes.rglob("*.png"))
+    (tmp_path / "list.txt").write_text("\n".join([*names, "", ""]))
+    data = open_dataset(tmp_path / "list.txt")
+    assert torch.equal(pixels_of(data), pixels_of(open_dataset(classes)))
+    assert data.train.labels is None
+
+
+def test_a_table_of_paths_and_labels(classes, tmp_path):
+    names = sorted(p.relative_to(tmp_path) for p in classes.rglob("*.png"))
+    rows = [f"{name},{name.parts[1]}" for name in names]
+    rows[3] = f"{names[3]},"
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows]))
+    labels = open_dataset(tmp_path / "list.csv").train.labels
+    assert labels.names == ("a", "b")
+    assert labels.values.tolist() == [0, 0, 0, -1, 0, 0, 1, 1, 1, 1, 1, 1]
+    (tmp_path / "bad.csv").write_text("file\nx.png\n")
+    with pytest.raises(InputError, match="no column `path`"):
+        open_dataset(tmp_path / "bad.csv")
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_zip_is_read_in_place(packing, classes, tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", packing) as archive:
+        for path in sorted(classes.rglob("*.png"), reverse=True):
+            archive.write(path, path.relative_to(classes))
+        archive.writestr("__MACOSX/a/._00.png", b"junk")
+    data = open_dataset(tmp_path / "x.zip")
+    assert torch.equal(pixels_of(data), pixels_of(open_dataset(classes)))
+    assert data.train.labels.values.tolist() == [0] * 6 + [1] * 6
+
+
+def test_an_archive_with_parts_is_read_as_those(classes, tmp_path):
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        for part in ("train", "val"):
+            archive.add(classes, part)
+    data = open_dataset(tmp_path / "x.tar")
+    assert len(data.train.source) == len(data.test.source) == 12
+    assert data.test.labels.names == data.train.labels.names == ("a", "b")
+    assert torch.equal(pixels_of(data), pixels_of(open_dataset(classes)))
+
+
+def test_a_packed_tar_is_refused_with_what_to_do(classes, tmp_path):
+    with tarfile.open(tmp_path / "x.tar", "w:gz") as archive:
+        archive.add(classes, "x")
+    with pytest.raises(InputError, match="an uncompressed tar, or unpack it"):
+        open_dataset(tmp_path / "x.tar")
+
+
+def test_shards_of_webdataset(classes, tmp_path):
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    for number in range(2):
+        with tarfile.open(shards / f"{number:04d}.tar", "w") as archive:
+            for path in sorted(classes.rglob("*.png"))[number::2]:
+                archive.add(path, path.name)
+                label = tarfile.TarInfo(path.stem + ".cls")
+                label.size = 1
+                archive.addfile(label, io.BytesIO(path.parent.name.encode()))
+    data = open_dataset(shards)
+    assert len(data.train.source) == 12
+    assert data.train.source.name(0).startswith("0000.tar/")
+    assert sorted(data.train.labels.values.tolist()) == [0] * 6 + [1] * 6
+
+
+def test_a_damaged_member_is_a_bad_file(classes, tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for path in sorted(classes.rglob("*.png")):
+            archive.write(path, path.relative_to(classes))
+        place = archive.infolist()[2].header_offset + 100
+    raw = bytearray((tmp_path / "x.zip").read_bytes())
+    raw[place] ^= 255
+    (tmp_path / "x.zip").write_bytes(raw)
+    source = open_dataset(tmp_path / "x.zip").train.source
+    source.read(torch.arange(12))
+    assert source.bad_files() == {"a/04.png": "another checksum than the archive says"}
+
+
+def test_arrays(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (9, 8, 8, 3), dtype=np.uint8)
+    np.save(tmp_path / "x.npy", images)
+    np.save(tmp_path / "gray.npy", images[..., 0])
+    np.savez(
+        tmp_path / "x.npz", train_images=images, train_labels=np.arange(9) % 3, test_images=images[:2],
+        test_labels=[0, 1], class_names=["x", "y", "z"],
+    )  # fmt: skip
+    expected = torch.from_numpy(images).permute(0, 3, 1, 2)
+    assert torch.equal(pixels_of(open_dataset(tmp_path / "x.npy")), expected)
+    assert pixels_of(open_dataset(tmp_path / "gray.npy")).shape == (9, 1, 8, 8)
+    data = open_dataset(tmp_path / "x.npz")
+    assert torch.equal(pixels_of(data), expected)
+    assert data.train.labels.names == ("x", "y", "z")
+    assert data.test.labels.values.tolist() == [0, 1]
+    np.save(tmp_path / "float.npy", images / 255)
+    with pytest.raises(InputError, match="expected uint8"):
+        open_dataset(tmp_path / "float.npy")
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(InputError, match="no array of images"):
+        open_dataset(tmp_path / "objects.npy")
+
+
+# the index
+
+
+def age(*folders: Path) -> None:
+    """Long enough ago to be sure that nothing has changed since."""
+    for folder in folders:
+        for path in (folder, *folder.rglob("*")):
+            if path.is_dir():
+                os.utime(path, (time.time() - 100,) * 2)
+
+
+def test_folders_that_have_not_changed_are_not_scanned_again(classes, tmp_path, monkeypatch):
+    age(classes)
+    first = index_folder(classes, cache=tmp_path / "cache")
+    scanned, scandir = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: (scanned.append(os.fsdecode(path)), scandir(path))[1])
+    again = index_folder(classes, cache=tmp_path / "cache")
+    assert scanned == []
+    assert (list(again.names), again.digest) == (list(first.names), first.digest)
+    (classes / "a" / "new.jpg").write_bytes(b"x")
+    changed = index_folder(classes, cache=tmp_path / "cache")
+    assert [Path(path).name for path in scanned] == ["a"]
+    assert list(changed.names) == sorted([*first.names, "a/new.jpg"])
+    assert changed.digest != first.digest
+    (classes / "c" / "d").mkdir(parents=True)
+    (classes / "c" / "d" / "x.jpg").write_bytes(b"x")
+    (classes / "b" / "01.png").unlink()
+    names = list(index_folder(classes, cache=tmp_path / "cache").names)
+    assert "c/d/x.jpg" in names
+    assert "b/01.png" not in names
+    assert names == list(index_folder(classes).names)
+
+
+def test_a_folder_that_has_just_changed_is_looked_at_again(classes, tmp_path):
+    index_folder(classes, cache=tmp_path / "cache")
+    status = (classes / "a").stat()
+    (classes / "a" / "new.jpg").write_bytes(b"x")
+    os.utime(classes / "a", ns=(status.st_atime_ns, status.st_mtime_ns))  # as on a coarse clock
+    assert "a/new.jpg" in list(index_folder(classes, cache=tmp_path / "cache").names)
+
+
+def test_a_damaged_cache_is_made_again(classes, tmp_path):
+    age(classes)
+    first = index_folder(classes, cache=tmp_path / "cache")
+    (file,) = (tmp_path / "cache").iterdir()
+    file.write_bytes(file.read_bytes()[:500])
+    assert list(index_folder(classes, cache=tmp_path / "cache").names) == list(first.names)
+
+
+def test_links_to_folders_are_followed_and_circles_end(classes, tmp_path):
+    (classes / "a" / "round").symlink_to(classes, target_is_directory=True)
+    write_image(tmp_path / "elsewhere" / "x.png", width=9, height=9)
+    (classes / "link").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    names = list(index_folder(classes).names)
+    assert len(names) == 13
+    assert "link/x.png" in names
+
+
+def test_the_data_are_left_as_they_were(classes, tmp_path, monkeypatch):
+    monkeypatch.setenv("FROSSL_CACHE", str(tmp_path / "cache"))
+    before = sorted(classes.rglob("*"))
+    open_dataset(classes)
+    assert sorted(classes.rglob("*")) == before
+    assert any((tmp_path / "cache" / "index").iterdir())
+
+
+def test_names_are_a_sequence():
+    names = Names.of([b"a", b"", b"b\xff", "ü".encode()])
+    assert list(names) == ["a", "", os.fsdecode(b"b\xff"), "ü"]
+    assert names[-1] == "ü"
+    assert names[1:3] == ["", os.fsdecode(b"b\xff")]
+    with pytest.raises(IndexError):
+        names[4]
+
+
+# too many bad files
+
+
+def test_an_excess_of_bad_files_stops_with_a_name(tmp_path):
+    for i in range(30):
+        write_image(tmp_path / f"{i:02d}.png", width=9, height=9, seed=i)
+    for i in range(11):
+        (tmp_path / f"{i:02d}.png").write_bytes(b"no image")
+    source = open_dataset(tmp_path).train.source
+    with pytest.raises(TrainingError, match="11 of 30 files cannot be read, such as"):
+        source.read(torch.arange(30))
+    forgiving = open_dataset(tmp_path, max_bad=0.5).train.source
+    assert set(forgiving.read(torch.arange(30)).ids.tolist()) == set(range(11, 30))
+
+
+def as_large(kind: str) -> bytes:
+    """A file whose header says 50,000 × 50,000."""
+    data = bytearray(sample(kind))
+    if kind == "png":
+        data[16:24] = struct.pack(">II", 50_000, 50_000)
+        data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    elif kind == "jpeg":
+        place = data.index(b"\xff\xc0")
+        data[place + 5 : place + 9] = struct.pack(">HH", 50_000, 50_000)
+    else:
+        data[18:26] = struct.pack("<ii", 50_000, 50_000)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "png", "bmp"])
+def test_sizes_that_do_not_fit_in_memory_are_refused_by_the_header(kind):
+    with pytest.raises(BadFile, match=r"50000 × 50000 pixels are too many|DecompressionBomb"):
+        decode(as_large(kind), 32)
