@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from frossl.api import demo as demo
     from frossl.api import knn as knn
     from frossl.api import load_encoder as load_encoder
+    from frossl.api import pack as pack
     from frossl.api import pretrain as pretrain
     from frossl.api import replay as replay
     from frossl.api import resume as resume
@@ -116,6 +117,7 @@ _HOME = {
     "matrixssl_loss": "objectives",
     "mmcr_loss": "objectives",
     "moco_loss": "objectives",
+    "pack": "api",
     "petz_renyi_divergence": "objectives",
     "pretrain": "api",
     "renyi_variance": "objectives",

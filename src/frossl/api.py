@@ -19,10 +19,11 @@ from rich.console import Console
 from rich.markup import escape
 from torch import Tensor
 
+import frossl.data as data_room
 import frossl.engine as engine
 from frossl.artifacts import load_encoder, save_encoder
 from frossl.augment import VIEW_SETS
-from frossl.config import Config, Network, Objective
+from frossl.config import Config, Data, Network, Objective
 from frossl.data import NAMED, Dataset, open_dataset
 from frossl.errors import InputError, unknown
 from frossl.evaluation import (
@@ -36,7 +37,7 @@ from frossl.evaluation import (
     logistic_accuracy,
     pixels,
 )
-from frossl.live import Bar, Patient, PlainLines
+from frossl.live import Bar, Counting, Patient, PlainLines
 from frossl.methods import METHODS
 from frossl.networks import Encoder, timm_names
 from frossl.runs import RunFolder, command_line, provenance
@@ -49,6 +50,7 @@ __all__ = [
     "demo",
     "knn",
     "load_encoder",
+    "pack",
     "pretrain",
     "recipes",
     "replay",
@@ -310,6 +312,27 @@ def knn(run: str | Path, *, k: int | None = None, crops: int | None = None) -> C
     if crops is not None and not 1 <= crops <= 1000:
         raise InputError(f"crops = {crops}; give 1 to 1000 crops of each image")
     return _compare(run, ["knn"], k=k, crops=crops)["knn"]
+
+
+def pack(
+    data: str | Path,
+    *,
+    out: str | Path,
+    size: int | None = None,
+    max_bad: float | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Decode images once, to raw pixels of one size in a folder that `pretrain` takes as data.
+
+    size: pixels along each side; the typical size of the images up to 256, if not given. What was begun goes
+    on where it stood; what is complete is checked.
+    """
+    console = _console(quiet)
+    config = Config(data=_given(Data(_absolute(data), size=size), max_bad=max_bad))
+    dataset = _opened(config, console)
+    with Counting(console, f"packing {data} at {dataset.size} px") as counting:
+        data_room.pack(dataset, Path(out), progress=counting.update)
+    return Path(out)
 
 
 def demo(

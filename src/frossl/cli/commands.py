@@ -43,6 +43,7 @@ def _root(
 Out = Annotated[str | None, typer.Option(help="Where the run is kept (default: runs/NAME)")]
 Devices = Annotated[int | None, typer.Option(help="Processes on each node, one for each device")]
 Nodes = Annotated[int | None, typer.Option(help="Nodes; start the same command on each (docs/scale.md)")]
+MaxBad = Annotated[float | None, typer.Option(help="Share of files that may be unreadable (default: 0.01)")]
 Seed = Annotated[int | None, typer.Option(help="Same seed, same machine: same weights")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but results and errors")]
@@ -106,9 +107,7 @@ def pretrain(
     checkpoint_every: Annotated[
         str | None, typer.Option(help="Steps, or minutes (10m), between checkpoints")
     ] = None,
-    max_bad: Annotated[
-        float | None, typer.Option(help="Share of files that may be unreadable (default: 0.01)")
-    ] = None,
+    max_bad: MaxBad = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> int:
@@ -187,6 +186,24 @@ def knn(
                 "note": comparison.note,
             }
         )
+    return 0
+
+
+@app.command(epilog="Example: frossl pack photos --out photos-128 --size 128")
+def pack(
+    data: Annotated[str, typer.Argument(help="A folder, list, archive or array of images, or a name")],
+    out: Annotated[str, typer.Option(help="A new folder for the pixels")],
+    size: Annotated[
+        int | None, typer.Option(help="Pixels along each side (default: theirs, up to 256)")
+    ] = None,
+    max_bad: MaxBad = None,
+    quiet: Quiet = False,
+) -> int:
+    """Decode images once; training from the result touches no decoder."""
+    from frossl import api
+
+    folder = api.pack(data, out=out, size=size, max_bad=max_bad, quiet=quiet)
+    _say(f"packed: {folder}")
     return 0
 
 

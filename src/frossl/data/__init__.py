@@ -5,6 +5,7 @@ from frossl.data.datasets import open_dataset
 from frossl.data.labels import Labels, held_out
 from frossl.data.loader import Loader
 from frossl.data.named import NAMED
+from frossl.data.pack import pack
 from frossl.data.sources import ArraySource, FileSource, Source
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "Source",
     "held_out",
     "open_dataset",
+    "pack",
 ]

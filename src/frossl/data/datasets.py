@@ -14,6 +14,7 @@ from frossl.data.files import ArchivedFiles, Chosen, Files, FolderFiles, read_li
 from frossl.data.index import Found, index_folder
 from frossl.data.labels import Labels, class_folder_labels
 from frossl.data.named import NAMED, cache_root
+from frossl.data.pack import is_packed, open_packed
 from frossl.data.sources import FileSource, typical_size
 from frossl.errors import InputError, unknown
 
@@ -30,7 +31,7 @@ def open_dataset(
     found: Found | None = None,
 ) -> Dataset:
     """A folder of images, a list of paths (.txt, .csv), an archive (.zip, .tar), a folder of tar archives
-    (shards of WebDataset), an array (.npy, .npz), or a named data set.
+    (shards of WebDataset), an array (.npy, .npz), what `pack` has written, or a named data set.
 
     `size` is what images of files are scaled to, if given; else their typical size up to `largest`. Arrays
     and named data sets keep theirs. max_bad: see `FileSource`. found: told how many files there are so far.
@@ -48,6 +49,8 @@ def open_dataset(
     try:
         if path.suffix.lower() in (".npy", ".npz"):
             return open_array(path)
+        if is_packed(path):
+            return open_packed(path)
         parts = _parts_of(path, found)
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror or error}); check it") from None

@@ -87,3 +87,28 @@ class PlainLines:
         self.console.print(
             f"step {step}/{total}  {minutes}  {describe(record, self.largest_rank)}", highlight=False
         )
+
+
+class Counting:
+    """A bar for work of a known length; in a pipe, nothing."""
+
+    def __init__(self, console: Console, what: str) -> None:
+        self.progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=14),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.task = self.progress.add_task(what, total=None)
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.progress.stop()
+
+    def update(self, done: int, total: int) -> None:
+        self.progress.update(self.task, completed=done, total=total)

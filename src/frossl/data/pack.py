@@ -1,0 +1,185 @@
+"""Decode once: a folder with every image as raw pixels of one size, read by memory map.
+
+pack.json    what it is, how many images, their size, a checksum; written last
+images.bin   uint8 (N, C, S, S), one after the other
+names.npz    where each came from
+labels.npy   their labels, if there are any
+test/        the same again for the images to be tested on, if there are any
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from frossl.data.dataset import Dataset, Part, Statistics
+from frossl.data.index import Names
+from frossl.data.labels import Labels
+from frossl.data.sources import Source
+from frossl.errors import InputError
+from frossl.runs.folder import write_atomically
+from frossl.types import Batch
+
+VERSION = 1
+BLOCK = 256
+
+Progress = Callable[[int, int], None]
+"""Told how many images are done, of how many."""
+
+
+class PackedSource:
+    """Images of a packed folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, known = folder, _described(folder)
+        self.size, self.channels, self.digest = known["size"], known["channels"], known["digest"]
+        file, shape = folder / "images.bin", (known["images"], self.channels, self.size, self.size)
+        if not file.is_file() or file.stat().st_size != int(np.prod(shape)):
+            raise InputError(f"{file} is gone or cut off; pack the images again")
+        self._images: NDArray[np.uint8] = np.memmap(file, np.uint8, "r", shape=shape)
+        with np.load(folder / "names.npz", allow_pickle=False) as kept:
+            self._names = Names(kept["blob"].tobytes(), kept["ends"])
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def read(self, ids: Tensor) -> Batch:
+        return Batch(torch.from_numpy(self._images[ids.numpy()]), ids)
+
+    def name(self, id: int) -> str:
+        return self._names[id]
+
+    def bad_files(self) -> dict[str, str]:
+        return {}
+
+
+def is_packed(folder: Path) -> bool:
+    return (folder / "pack.json").is_file()
+
+
+def open_packed(folder: Path) -> Dataset:
+    test = _part(folder / "test") if is_packed(folder / "test") else None
+    known = _described(folder)
+    mean, std = known["statistics"]
+    return Dataset(str(folder), _part(folder), test, (tuple(mean), tuple(std)))
+
+
+def _part(folder: Path) -> Part:
+    names = _described(folder)["classes"]
+    if names is None:
+        return Part(PackedSource(folder), None)
+    values = torch.from_numpy(np.load(folder / "labels.npy", allow_pickle=False))
+    return Part(PackedSource(folder), Labels(values, tuple(names)))
+
+
+def _described(folder: Path) -> dict[str, Any]:
+    try:
+        known: dict[str, Any] = json.loads((folder / "pack.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder / 'pack.json'} cannot be read ({error}); pack the images again") from None
+    if known.get("version") != VERSION:
+        raise InputError(f"{folder} was packed by another version of frossl; pack the images again")
+    return known
+
+
+def pack(data: Dataset, out: Path, *, progress: Progress | None = None) -> None:
+    """Write the images of a data set as they are read. What was begun goes on; what is there is checked.
+
+    Files that cannot be read are left out.
+    """
+    parts = {out: data.train, **({out / "test": data.test} if data.test is not None else {})}
+    total, before = sum(len(part.source) for part in parts.values()), 0
+    for folder, part in parts.items():
+
+        def told(done: int, before: int = before) -> None:
+            if progress is not None:
+                progress(before + done, total)
+
+        folder.mkdir(parents=True, exist_ok=True)
+        if is_packed(folder):
+            _verify(folder, part.source)
+            told(len(part.source))
+        else:
+            _pack_part(part, folder, data.statistics, told)
+        before += len(part.source)
+
+
+def _pack_part(part: Part, folder: Path, statistics: Statistics, told: Callable[[int], None]) -> None:
+    source = part.source
+    begun = _begun(folder, source)
+    written = begun["done"] - len(begun["left_out"])
+    with (folder / "images.bin").open("r+b" if written else "wb") as file:
+        file.truncate(written * source.channels * source.size**2)
+        file.seek(0, os.SEEK_END)
+        for start in range(begun["done"], len(source), BLOCK):
+            ids = torch.arange(start, min(start + BLOCK, len(source)))
+            batch = source.read(ids)
+            itself = batch.ids == ids
+            pixels = batch.images[itself].numpy().tobytes()
+            file.write(pixels)
+            file.flush()
+            os.fsync(file.fileno())
+            begun["left_out"] += ids[~itself].tolist()
+            begun |= {"done": start + len(ids), "checksum": zlib.crc32(pixels, begun["checksum"])}
+            _write_json(folder / "begun.json", begun)
+            told(begun["done"])
+    kept = sorted(set(range(len(source))) - set(begun["left_out"]))
+    names = Names.of(os.fsencode(source.name(i)) for i in kept)
+    write_atomically(
+        folder / "names.npz",
+        lambda file: np.savez(file, blob=np.frombuffer(names.blob, np.uint8), ends=names.ends),
+    )
+    if part.labels is not None:
+        values = part.labels.values.numpy()[kept]
+        write_atomically(folder / "labels.npy", lambda file: np.save(file, values))
+    content = {
+        "version": VERSION,
+        "images": len(kept),
+        "size": source.size,
+        "channels": source.channels,
+        "statistics": statistics,
+        "classes": None if part.labels is None else part.labels.names,
+        "checksum": begun["checksum"],
+        "source": source.digest,
+        "digest": hashlib.sha256(f"{source.digest} {source.size} {begun['checksum']}".encode()).hexdigest(),
+    }
+    _write_json(folder / "pack.json", content)
+    (folder / "begun.json").unlink()
+
+
+def _begun(folder: Path, source: Source) -> dict[str, Any]:
+    """How far an earlier attempt came with the same images, if there was one."""
+    fresh = {"source": source.digest, "size": source.size, "done": 0, "checksum": 0, "left_out": []}
+    try:
+        found: dict[str, Any] = json.loads((folder / "begun.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = {}
+    if any((folder / name).exists() for name in ("images.bin", "config.toml")) and not found:
+        raise InputError(f"{folder} holds something else already; choose another --out")
+    return found if (found.get("source"), found.get("size")) == (source.digest, source.size) else fresh
+
+
+def _verify(folder: Path, source: Source) -> None:
+    known = _described(folder)
+    if (known["source"], known["size"]) != (source.digest, source.size):
+        raise InputError(f"{folder} holds other images, or of another size; choose another --out")
+    checksum = 0
+    with (folder / "images.bin").open("rb") as file:
+        while block := file.read(1 << 24):
+            checksum = zlib.crc32(block, checksum)
+    if checksum != known["checksum"]:
+        raise InputError(f"{folder / 'images.bin'} is damaged: another checksum; remove it and pack again")
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    write_atomically(path, lambda file: file.write(json.dumps(content).encode()))
