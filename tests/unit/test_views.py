@@ -37,7 +37,7 @@ def test_crop_resize_flip_equals_torchvision(images, size, interpolation):
     chosen = plan(spec, torch.arange(12), torch.arange(2), CLOCK, height=40, width=31)
     assert chosen.flip.any()
     assert not chosen.flip.all()
-    ours = crop_resize_flip(images.float() / 255, chosen, size=size, interpolation=interpolation)
+    ours = crop_resize_flip(images, chosen, size=size, interpolation=interpolation)
     for p, (box, flip) in enumerate(zip(chosen.box.tolist(), chosen.flip.tolist(), strict=True)):
         theirs = classic.resized_crop(
             images[p % 12].float() / 255, *box, [size, size], InterpolationMode(interpolation), antialias=True

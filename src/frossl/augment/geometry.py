@@ -6,11 +6,13 @@ Antialiased, so equal to the classic resize of the cropped image; a flip reverse
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from frossl.augment.plan import Plan
 
-SUPPORT = {"bilinear": 1.0, "bicubic": 2.0}
+LARGE = 80
+"""Pixels from which on matrices are slower (docs/decisions.md)."""
 
 
 def _kernel(x: Tensor, interpolation: str) -> Tensor:
@@ -41,7 +43,13 @@ def interpolation_matrices(
 
 
 def crop_resize_flip(images: Tensor, plan: Plan, *, size: int, interpolation: str = "bicubic") -> Tensor:
-    """Float images (N, C, H, W) in [0, 1] -> views (P, C, size, size) in [0, 1], P a multiple of N."""
+    """uint8 images (N, C, H, W) -> views (P, C, size, size) in [0, 1], P a multiple of N.
+
+    Large ones on a CPU, one by one, by torch's kernel for bytes: matrices are mostly zeros there.
+    """
+    if images.device.type == "cpu" and max(images.shape[-2:]) >= LARGE:
+        return _one_by_one(images, plan, size=size, interpolation=interpolation)
+    images = images.float() / 255
     N, C, H, W = images.shape
     top, left, height, width = plan.box.unbind(1)
     down = interpolation_matrices(top, height, source=H, size=size, interpolation=interpolation)
@@ -51,3 +59,16 @@ def crop_resize_flip(images: Tensor, plan: Plan, *, size: int, interpolation: st
     rows = down.view(V, N, 1, size, H) @ images  # (V, N, C, size, W)
     views = rows @ across.mT.reshape(V, N, 1, W, size)
     return views.view(V * N, C, size, size).clamp(0, 1)  # cubic weights overshoot at edges
+
+
+def _one_by_one(images: Tensor, plan: Plan, *, size: int, interpolation: str) -> Tensor:
+    """The same to half a step of 255, as pixels are rounded to bytes."""
+    N, C = images.shape[:2]
+    views = torch.empty(len(plan.box), C, size, size, dtype=torch.uint8)
+    for p, ((top, left, height, width), flip) in enumerate(
+        zip(plan.box.tolist(), plan.flip.tolist(), strict=True)
+    ):
+        crop = images[p % N, None, :, top : top + height, left : left + width]
+        view = F.interpolate(crop, (size, size), mode=interpolation, antialias=True)[0]
+        views[p] = view.flip(-1) if flip else view
+    return views.float().div_(255)

@@ -10,6 +10,7 @@ from torch import Tensor
 from frossl.augment.plan import UNCHANGED
 
 LUMA = (0.2989, 0.587, 0.114)
+BLOCK = 32
 
 
 def _each(values: Tensor) -> Tensor:
@@ -67,7 +68,9 @@ def jitter(images: Tensor, amounts: Tensor, order: Tensor) -> Tensor:
         for which, adjust in enumerate(ADJUSTMENTS):
             chosen = (order[:, place] == which) & (amounts[:, which] != UNCHANGED[which])
             rows = chosen.nonzero()[:, 0]
-            if len(rows):
+            if len(rows) == len(images):
+                images = adjust(images, amounts[:, which])
+            elif len(rows):
                 images[rows] = adjust(images[rows], amounts[rows, which])
     return images
 
@@ -95,9 +98,23 @@ def blur(images: Tensor, sigma: Tensor, *, largest: float) -> Tensor:
         return images
     radius = min(math.ceil(3 * largest), size - 1)  # reflection cannot reach further
     band = blur_matrices(sigma[rows], size=size, radius=radius)[:, None]
+    down = _banded(band, images[rows], radius)
     images = images.clone()
-    images[rows] = band @ images[rows] @ band.mT
+    images[rows] = _banded(band, down.mT, radius).mT
     return images
+
+
+def _banded(band: Tensor, images: Tensor, radius: int) -> Tensor:
+    """band @ images, without the zeros far from the diagonal: block after block of rows."""
+    size = band.shape[-1]
+    if size <= 2 * BLOCK:
+        return band @ images
+    blurred = torch.empty_like(images)
+    for start in range(0, size, BLOCK):
+        stop = min(start + BLOCK, size)
+        reach = slice(max(0, start - radius), min(size, stop + radius))
+        blurred[..., start:stop, :] = band[..., start:stop, reach] @ images[..., reach, :]
+    return blurred
 
 
 def solarize(images: Tensor, chosen: Tensor) -> Tensor:

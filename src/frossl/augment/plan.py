@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -35,6 +35,10 @@ class Plan:
     """float (P,): deviation of the blur in pixels of the view; 0 = none."""
     solarize: Tensor
     """bool (P,)."""
+
+    def rows(self, which: slice) -> Plan:
+        """Those of some of the views."""
+        return Plan(*(getattr(self, part.name)[which] for part in fields(self)))
 
 
 def plan(spec: ViewSpec, ids: Tensor, views: Tensor, clock: Clock, *, height: int, width: int) -> Plan:
