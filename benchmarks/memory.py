@@ -1,6 +1,6 @@
 """How much memory a step takes, at once and in micro-batches that give the same gradient.
 
-    python -m benchmarks.memory [--batch 256] [--size 96] [--parts 1,2,4,8,16]
+    python -m benchmarks.memory [--batch 512] [--size 96] [--parts 1,2,4,8,16]
 
 A ResNet-18 of full width, two views, a step made twice in a process of its own. Reported: the largest
 resident memory of that process, what of it came after the networks, data and optimizer were there, and the
@@ -54,7 +54,7 @@ def one(batch: int, size: int, parts: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--size", type=int, default=96)
     parser.add_argument("--parts", default="1,2,4,8,16")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)

@@ -125,7 +125,7 @@ def test_an_image_that_cannot_be_read_is_left_out_with_its_label(photos):
     ids = torch.arange(len(source))
     rows, labels = pixels(Labelled(source, ids, 100 + ids))
     assert len(rows) == len(labels) == 11
-    assert 100 + source.paths.index("3.jpg") not in labels
+    assert 100 + list(source.files.names).index("3.jpg") not in labels
 
 
 def dataset(train, test=None):

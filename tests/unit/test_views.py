@@ -46,6 +46,37 @@ def test_crop_resize_flip_equals_torchvision(images, size, interpolation):
         torch.testing.assert_close(ours[p], theirs, rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+@pytest.mark.parametrize("size", [64, 96, 224])
+def test_large_images_are_cropped_and_resized_as_torchvision_does_it(size, interpolation):
+    """To one step of 255 for uint8 images, to one and a half for floats: pixels are rounded to bytes."""
+    images = torch.nn.functional.interpolate(torch.rand(4, 3, 9, 9), (150, 130), mode="bicubic").clamp(0, 1)
+    images = (images * 255).round().byte()
+    spec = ViewSpec(size=size, count=2, scale=(0.05, 1.0), interpolation=interpolation)
+    chosen = plan(spec, torch.arange(4), torch.arange(2), CLOCK, height=150, width=130)
+    ours = crop_resize_flip(images, chosen, size=size, interpolation=interpolation)
+    for p, (box, flip) in enumerate(zip(chosen.box.tolist(), chosen.flip.tolist(), strict=True)):
+        how = InterpolationMode(interpolation)
+        theirs = classic.resized_crop(images[p % 4], *box, [size, size], how, antialias=True)
+        exact = classic.resized_crop(images[p % 4] / 255, *box, [size, size], how, antialias=True).clamp(0, 1)
+        theirs, exact = (classic.hflip(x) if flip else x for x in (theirs, exact))
+        torch.testing.assert_close(ours[p] * 255, theirs.float(), rtol=0, atol=1.001)
+        torch.testing.assert_close(ours[p], exact, rtol=0, atol=1.51 / 255)
+
+
+@pytest.mark.parametrize(("stored", "size"), [(32, 24), (64, 64), (100, 96)])
+def test_views_do_not_depend_on_the_batch_nor_on_how_much_is_made_at_once(stored, size, monkeypatch):
+    images = torch.randint(0, 256, (7, 3, stored, stored), dtype=torch.uint8)
+    ids = torch.tensor([3, 99, 4, 17, 0, 5, 6])
+    augment = Augment(view_set("asymmetric", size=size, views=3), mean=(0.5,) * 3, std=(0.25,) * 3)
+    (whole,) = augment(Batch(images, ids), CLOCK)
+    monkeypatch.setattr("frossl.augment.CHUNK", 1)
+    (single,) = augment(Batch(images, ids), CLOCK)
+    torch.testing.assert_close(single, whole, rtol=0, atol=2e-5)
+    (other,) = augment(Batch(images[[4, 1]], ids[[4, 1]]), CLOCK)
+    torch.testing.assert_close(other, whole[:, [4, 1]], rtol=0, atol=2e-5)
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "low", "high"),
     [
@@ -89,7 +120,9 @@ def test_gray_and_solarize_equal_torchvision_where_chosen(floats):
         assert torch.equal(result[~chosen], floats[~chosen])
 
 
-def test_blur_equals_torchvision_where_chosen(floats):
+@pytest.mark.parametrize("size", [24, 64, 100])
+def test_blur_equals_torchvision_where_chosen(size):
+    floats = torch.rand(12, 3, size, size)
     sigma = torch.linspace(0.1, 2.0, 12) * (torch.arange(12) % 3 > 0)
     result = blur(floats, sigma, largest=2.0)
     for x, y, s in zip(floats, result, sigma.tolist(), strict=True):

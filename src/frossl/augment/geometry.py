@@ -62,7 +62,7 @@ def crop_resize_flip(images: Tensor, plan: Plan, *, size: int, interpolation: st
 
 
 def _one_by_one(images: Tensor, plan: Plan, *, size: int, interpolation: str) -> Tensor:
-    """The same to half a step of 255, as pixels are rounded to bytes."""
+    """The same to one and a half steps of 255, as pixels are rounded to bytes on the way."""
     N, C = images.shape[:2]
     views = torch.empty(len(plan.box), C, size, size, dtype=torch.uint8)
     for p, ((top, left, height, width), flip) in enumerate(
