@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from frossl.api import pretrain as pretrain
     from frossl.api import replay as replay
     from frossl.api import resume as resume
+    from frossl.api import views as views
     from frossl.augment import Augment as Augment
     from frossl.augment import ViewSpec as ViewSpec
     from frossl.augment import view_set as view_set
@@ -130,6 +131,7 @@ _HOME = {
     "tico_loss": "objectives",
     "vicreg_loss": "objectives",
     "view_set": "augment",
+    "views": "api",
     "visreg_loss": "objectives",
     "von_neumann_divergence": "objectives",
     "wmse_loss": "objectives",

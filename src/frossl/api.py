@@ -14,7 +14,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from lightning_fabric import Fabric
+from PIL import Image
 from rich.console import Console
 from rich.markup import escape
 from torch import Tensor
@@ -22,7 +24,7 @@ from torch import Tensor
 import frossl.data as data_room
 import frossl.engine as engine
 from frossl.artifacts import load_encoder, save_encoder
-from frossl.augment import VIEW_SETS
+from frossl.augment import VIEW_SETS, Augment, view_sheet
 from frossl.config import Config, Data, Network, Objective
 from frossl.data import NAMED, Dataset, open_dataset
 from frossl.errors import InputError, unknown
@@ -41,7 +43,7 @@ from frossl.live import Bar, Counting, Patient, PlainLines
 from frossl.methods import METHODS
 from frossl.networks import Encoder, timm_names
 from frossl.runs import RunFolder, command_line, provenance
-from frossl.types import Watch
+from frossl.types import Clock, Watch
 
 __all__ = [
     "Comparison",
@@ -55,6 +57,7 @@ __all__ = [
     "recipes",
     "replay",
     "resume",
+    "views",
 ]
 
 
@@ -335,6 +338,47 @@ def pack(
     return Path(out)
 
 
+def views(
+    data: str | Path,
+    *,
+    out: str | Path = "views.png",
+    config: Config | None = None,
+    view_set: str | None = None,
+    views: int | None = None,
+    images: int = 8,
+    seed: int | None = None,
+) -> Path:
+    """Draw what the networks would see: some images, each with its views of the first epoch beside it."""
+    if images < 1:
+        raise InputError(f"images = {images}; give at least 1")
+    config = config or recipe("default")
+    train = _given(config.train, seed=seed)
+    config = replace(config, data=replace(config.data, source=_absolute(data)), train=train)
+    if view_set is not None:
+        config = replace(config, view_set=view_set, views=())
+    largest = LARGEST_STORED[config.train.device or engine.best_device()]
+    dataset = _opened(config, _console(quiet=True), largest=largest)
+    config = engine.settle(config, dataset, views=views)
+    path = Path(out)
+    try:
+        _draw_views(config, dataset, path, images=images)
+    except (OSError, ValueError) as error:  # a folder that is not there, an ending that Pillow does not know
+        raise InputError(
+            f"cannot write {out} ({error}); give a .png file in a folder that is there"
+        ) from None
+    return path
+
+
+def _draw_views(config: Config, dataset: Dataset, path: Path, *, images: int = 8) -> None:
+    source = dataset.train.source
+    chosen = torch.linspace(0, len(source) - 1, min(images, len(source))).round().long()
+    batch = source.read(chosen)
+    channels = batch.images.shape[1]
+    augment = Augment(config.views, mean=(0.0,) * channels, std=(1.0,) * channels)
+    made = augment(batch, Clock(step=0, total=1, epoch=0, seed=config.train.seed))
+    Image.fromarray(view_sheet(batch.images, made).numpy()).save(path)
+
+
 def demo(
     *,
     out: str | Path | None = None,
@@ -430,6 +474,8 @@ def _train(
             )
     if state.first and config != Config.read(folder.config_file):
         folder.write_text(folder.config_file.name, config.to_toml())
+    if state.first and not folder.views.is_file():
+        _draw_views(config, dataset, folder.views)
     _announce(state, console, wrote, before or config.train.epochs)
     largest_rank = min(state.loader.batch_size, config.network.projector_out)
     screen = (Bar if console.is_terminal else PlainLines)(

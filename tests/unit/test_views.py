@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy import stats
 from torch import Tensor
 from torchvision.transforms import InterpolationMode, RandomResizedCrop
 from torchvision.transforms import functional as classic
 
-from frossl.augment import Augment, ViewSpec, plan, view_set
+from frossl import api
+from frossl.augment import Augment, ViewSpec, plan, view_set, view_sheet
 from frossl.augment.geometry import crop_resize_flip
 from frossl.augment.photometry import blur, brightness, contrast, gray, hue, jitter, saturation, solarize
 from frossl.errors import InputError
@@ -216,3 +219,30 @@ def test_view_sets_refuse_unknown_names_and_a_single_view():
         view_set("symetric", size=32, views=2)
     with pytest.raises(InputError, match="views = 1"):
         view_set("symmetric", size=32, views=1)
+
+
+def test_a_sheet_shows_each_image_and_its_views_pixel_by_pixel():
+    images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
+    views = [torch.rand(2, 3, 3, 32, 32), torch.rand(1, 3, 3, 16, 16)]
+    sheet = view_sheet(images, views)
+    assert sheet.shape == (3 * 66, 4 * 66, 3)
+    for n in range(3):
+        row = sheet[66 * n : 66 * n + 64]
+        assert torch.equal(row[::2, :64:2], images[n].permute(1, 2, 0))
+        expected = (views[0][1, n] * 255).round().byte().permute(1, 2, 0)
+        assert torch.equal(row[::2, 132:196:2], expected)
+        assert torch.equal(row[1:64:2, 133:196:2], expected)
+        small = (views[1][0, n] * 255).round().byte().permute(1, 2, 0)
+        assert torch.equal(row[:32:2, 198:230:2], small)
+        assert (row[34:, 198:] == 255).all()
+
+
+def test_a_sheet_of_gray_images_is_drawn(tmp_path):
+    np.save(tmp_path / "gray.npy", np.random.default_rng(0).integers(0, 256, (5, 20, 20), dtype=np.uint8))
+    api.views(tmp_path / "gray.npy", out=tmp_path / "a.png", images=3)
+    api.views(tmp_path / "gray.npy", out=tmp_path / "b.png", images=3)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    with Image.open(tmp_path / "a.png") as picture:
+        assert picture.height // picture.width == 1
+    with pytest.raises(InputError, match="cannot write"):
+        api.views(tmp_path / "gray.npy", out=tmp_path / "nowhere" / "a.png")

@@ -13,6 +13,7 @@ from frossl.augment.geometry import crop_resize_flip
 from frossl.augment.photometry import blur, gray, jitter, solarize
 from frossl.augment.plan import Plan, plan
 from frossl.augment.sets import VIEW_SETS, share_out, view_set
+from frossl.augment.sheet import view_sheet
 from frossl.config import ViewSpec
 from frossl.types import Batch, Clock
 
@@ -26,6 +27,7 @@ __all__ = [
     "share_out",
     "standardize",
     "view_set",
+    "view_sheet",
 ]
 
 

@@ -207,6 +207,27 @@ def pack(
     return 0
 
 
+@app.command(epilog="Example: frossl views photos --view-set multicrop --out views.png")
+def views(
+    data: Annotated[str, typer.Argument(help="A folder, list, archive or array of images, or a name")],
+    out: Annotated[str, typer.Option(help="The picture")] = "views.png",
+    config: Annotated[Path | None, typer.Option(help="Views of this TOML file")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Views of this recipe; see `frossl list`")] = None,
+    method: Annotated[str | None, typer.Option(help="What the recipe says of this method")] = None,
+    view_set: Annotated[str | None, typer.Option(help="How views are made; see `frossl list`")] = None,
+    views: Annotated[int | None, typer.Option(help="Views of each image, at least 2")] = None,
+    images: Annotated[int, typer.Option(help="How many images")] = 8,
+    seed: Seed = None,
+) -> int:
+    """Draw what the networks would see."""
+    from frossl import api
+
+    start = _starting_config(config, recipe, method)
+    path = api.views(data, out=out, config=start, view_set=view_set, views=views, images=images, seed=seed)
+    _say(f"views: {path}")
+    return 0
+
+
 @app.command("list")
 def list_(
     kind: Annotated[str | None, typer.Argument(help="methods, data, views, recipes or backbones")] = None,

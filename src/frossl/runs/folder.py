@@ -49,6 +49,7 @@ class RunFolder:
         self.preprocess = self.path / "preprocess.json"
         self.bad_files = self.path / "bad_files.txt"
         self.bad_batch = self.path / "bad_batch.json"
+        self.views = self.path / "views.png"
         self.metrics = JsonLines(self.path / "metrics.jsonl")
         self.diagnostics = JsonLines(self.path / "diagnostics.jsonl")
         self.evaluation = JsonLines(self.path / "evaluation.jsonl")
