@@ -17,6 +17,8 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from torch import Tensor
 
 import frossl.compat  # noqa: F401  before torchvision
 from frossl.augment import Augment, ViewSpec
+from frossl.config import ViewKernel
 from frossl.data import open_dataset
 from frossl.data.dataset import IMAGENET
 from frossl.types import Batch, Clock
@@ -37,10 +40,8 @@ Make = Callable[[int], None]
 """Make the views of so many images."""
 
 
-def ours(images: Tensor, size: int) -> Make:
-    from dataclasses import replace
-
-    augment = Augment((replace(SPEC, size=size),), mean=MEAN, std=STD)
+def ours(images: Tensor, size: int, kernel: ViewKernel = "torch") -> Make:
+    augment = Augment((replace(SPEC, size=size),), mean=MEAN, std=STD, kernel=kernel)
     step = 0
 
     def make(count: int) -> None:
@@ -137,7 +138,8 @@ VARIANTS = {
     "torchvision v2, tensors": (on_tensors, "torchvision"),
     "kornia": (on_kornia, "kornia"),
     "albumentations": (on_albumentations, "albumentations"),
-    "frossl": (ours, "frossl"),
+    "frossl, torch": (ours, "frossl"),
+    "frossl, numba": (partial(ours, kernel="numba"), "numba"),
 }
 
 

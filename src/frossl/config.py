@@ -24,6 +24,7 @@ T = TypeVar("T")
 Device = Literal["cpu", "cuda", "mps"]
 Precision = Literal["32-true", "bf16-mixed"]
 Logger = Literal["tensorboard", "wandb", "mlflow"]
+ViewKernel = Literal["torch", "numba"]
 
 
 def _require(condition: bool, name: str, value: object, hint: str) -> None:
@@ -195,6 +196,8 @@ class Train:
     together: bool = False
     """Forward the views of one size as one batch, and all through the projector as one: BatchNorm sees them
     at once."""
+    view_kernel: ViewKernel | None = None
+    """What makes views: on a CPU `numba` (compiled loops) where it is installed, else `torch`."""
     loggers: tuple[Logger, ...] = ()
     """Who is told besides metrics.jsonl."""
     log_every: int = 10

@@ -13,7 +13,7 @@ from torchvision.transforms import functional as classic
 
 from frossl import api
 from frossl.augment import Augment, ViewSpec, plan, view_set, view_sheet
-from frossl.augment.geometry import crop_resize_flip
+from frossl.augment.geometry import LARGE, crop_resize_flip
 from frossl.augment.photometry import blur, brightness, contrast, gray, hue, jitter, saturation, solarize
 from frossl.errors import InputError
 from frossl.types import Batch, Clock
@@ -67,11 +67,40 @@ def test_large_images_are_cropped_and_resized_as_torchvision_does_it(size, inter
         torch.testing.assert_close(ours[p], exact, rtol=0, atol=1.51 / 255)
 
 
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+@pytest.mark.parametrize(
+    ("stored", "size"), [((40, 31), 16), ((32, 32), 32), ((60, 70), 96), ((90, 120), 64)]
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_compiled_loops_make_the_views_that_matrices_make(stored, size, interpolation, threads):
+    """To 5e-4 in [0, 1], where blurs end; to steps of 255 where matrices have given way to bytes."""
+    images = torch.nn.functional.interpolate(torch.rand(24, 3, 7, 9), stored, mode="bicubic").clamp(0, 1)
+    batch = Batch((images * 255).round().byte(), torch.arange(24))
+    specs = [
+        ViewSpec(size=size, count=2, solarize=0.3, hue=0.5, interpolation=interpolation, **part)
+        for part in ({"jitter": 0.0, "gray": 0.0, "blur": 0.0}, {"saturation": 0.9, "blur": 0.4})
+    ]
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        loops, matrices = (
+            Augment(specs, mean=(0.4, 0.5, 0.6), std=(1.0,) * 3, kernel=kernel)(batch, CLOCK)[0]
+            for kernel in ("numba", "torch")
+        )
+    finally:
+        torch.set_num_threads(before)
+    # solarize turns what lies at its threshold either way
+    near = (loops - matrices).abs() <= (5e-4 if max(stored) < LARGE else 0.02)
+    assert near.float().mean() > 0.999
+
+
 @pytest.mark.parametrize(("stored", "size"), [(32, 24), (64, 64), (100, 96)])
-def test_views_do_not_depend_on_the_batch_nor_on_how_much_is_made_at_once(stored, size, monkeypatch):
+@pytest.mark.parametrize("kernel", ["torch", "numba"])
+def test_views_do_not_depend_on_the_batch_nor_on_how_much_is_made_at_once(stored, size, kernel, monkeypatch):
     images = torch.randint(0, 256, (7, 3, stored, stored), dtype=torch.uint8)
     ids = torch.tensor([3, 99, 4, 17, 0, 5, 6])
-    augment = Augment(view_set("asymmetric", size=size, views=3), mean=(0.5,) * 3, std=(0.25,) * 3)
+    specs = view_set("asymmetric", size=size, views=3)
+    augment = Augment(specs, mean=(0.5,) * 3, std=(0.25,) * 3, kernel=kernel)
     (whole,) = augment(Batch(images, ids), CLOCK)
     monkeypatch.setattr("frossl.augment.CHUNK", 1)
     (single,) = augment(Batch(images, ids), CLOCK)

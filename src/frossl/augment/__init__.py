@@ -14,7 +14,7 @@ from frossl.augment.photometry import blur, gray, jitter, solarize
 from frossl.augment.plan import Plan, plan
 from frossl.augment.sets import VIEW_SETS, share_out, view_set
 from frossl.augment.sheet import view_sheet
-from frossl.config import ViewSpec
+from frossl.config import ViewKernel, ViewSpec
 from frossl.types import Batch, Clock
 
 __all__ = [
@@ -63,11 +63,21 @@ def _made(images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
 
 
 class Augment:
-    """A view set with the statistics of its data: Batch -> list of (V_s, N, C, S, S), largest size first."""
+    """A view set with the statistics of its data: Batch -> list of (V_s, N, C, S, S), largest size first.
 
-    def __init__(self, specs: Sequence[ViewSpec], *, mean: Sequence[float], std: Sequence[float]) -> None:
+    kernel: `numba` makes views of images in color by compiled loops, on a CPU (`fused`).
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[ViewSpec],
+        *,
+        mean: Sequence[float],
+        std: Sequence[float],
+        kernel: ViewKernel = "torch",
+    ) -> None:
         self.specs = tuple(sorted(specs, key=lambda spec: -spec.size))
-        self.mean, self.std = tuple(mean), tuple(std)
+        self.mean, self.std, self.kernel = tuple(mean), tuple(std), kernel
 
     @torch.no_grad()
     def __call__(self, batch: Batch, clock: Clock) -> list[Tensor]:
@@ -78,6 +88,12 @@ class Augment:
             numbers = torch.arange(first, first + spec.count)
             first += spec.count
             chosen = plan(spec, batch.ids, numbers, clock, height=height, width=width)
-            views = standardize(make_views(batch.images, spec, chosen), self.mean, self.std)
-            by_size.setdefault(spec.size, []).append(views)
+            by_size.setdefault(spec.size, []).append(self._views(batch.images, spec, chosen))
         return [torch.cat(views) if len(views) > 1 else views[0] for views in by_size.values()]
+
+    def _views(self, images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
+        if self.kernel == "numba" and images.device.type == "cpu" and images.shape[1] == 3:
+            from frossl.augment.fused import fused_views  # an extra
+
+            return fused_views(images, spec, chosen, mean=self.mean, std=self.std)
+        return standardize(make_views(images, spec, chosen), self.mean, self.std)

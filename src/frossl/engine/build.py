@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from frossl.augment import Augment, share_out, view_set
-from frossl.config import Config, Device, Precision
+from frossl.config import Config, Device, Precision, ViewKernel
 from frossl.data import Dataset, Loader
 from frossl.engine.guard import Guard
 from frossl.engine.launch import open_fabric, process_counts
@@ -96,6 +97,9 @@ def check(config: Config) -> None:
     if config.network.freeze and config.network.weights is None:
         hint = "freezing keeps weights that you have; give network.weights (--weights FILE)"
         raise ConfigError("network.freeze", config.network.freeze, hint)
+    if config.train.view_kernel == "numba" and find_spec("numba") is None:
+        hint = "numba is not installed; pip install 'frossl[fast]', or take torch"
+        raise ConfigError("train.view_kernel", "numba", hint)
     for logger in config.train.loggers:
         check_logger(logger)
     max_steps()
@@ -165,6 +169,7 @@ def settle(config: Config, data: Dataset, *, views: int | None = None) -> Config
             devices=devices,
             num_nodes=num_nodes,
             checkpoint_minutes=minutes,
+            view_kernel=config.train.view_kernel or best_view_kernel(device),
         ),
         view_set=None,
         views=specs,
@@ -248,7 +253,8 @@ def build(config: Config, data: Dataset, folder: RunFolder, fabric: Fabric | Non
     guard = Guard(fabric.device)
     optimizer = _optimizer(method, config, lr=config.optim.lr(loader.batch_size), maskable=guard.masked)
     mean, std = data.statistics
-    augment = Augment(config.views, mean=mean, std=std)
+    kernel = train.view_kernel or best_view_kernel(train.device or "cpu")
+    augment = Augment(config.views, mean=mean, std=std, kernel=kernel)
     return State(config, folder, fabric, method, wrapped, optimizer, augment, loader, guard)
 
 
@@ -295,6 +301,11 @@ def max_steps() -> int | None:
 def best_device() -> Device:
     """CUDA where there is one. MPS only when asked for: nobody has run frossl on it yet."""
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def best_view_kernel(device: Device) -> ViewKernel:
+    """numba's loops are three to ten times faster on a CPU (docs/results.md)."""
+    return "numba" if device == "cpu" and find_spec("numba") is not None else "torch"
 
 
 def best_precision(device: Device) -> Precision:
