@@ -16,7 +16,7 @@ import torch
 
 from frossl.augment import Augment, ViewSpec
 from frossl.config import Network
-from frossl.data.datasets import read_sheet
+from frossl.data.named import read_sheet
 from frossl.evaluation import knn_accuracy
 from frossl.networks import build_backbone, build_projector, features_of
 from frossl.objectives import frossl_loss

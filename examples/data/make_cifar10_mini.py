@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from frossl.data.datasets import MINI_TEST, MINI_TRAIN, balanced, read_sheet
+from frossl.data.named import MINI_TEST, MINI_TRAIN, balanced, read_sheet
 
 COLUMNS = 100
 

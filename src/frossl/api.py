@@ -27,7 +27,7 @@ from frossl.artifacts import load_encoder, save_encoder
 from frossl.augment import VIEW_SETS, Augment, view_sheet
 from frossl.config import Config, Data, Network, Objective
 from frossl.data import NAMED, Dataset, open_dataset
-from frossl.errors import InputError, unknown
+from frossl.errors import InputError, TrainingError, unknown
 from frossl.evaluation import (
     Labelled,
     Score,
@@ -475,7 +475,8 @@ def _train(
     if state.first and config != Config.read(folder.config_file):
         folder.write_text(folder.config_file.name, config.to_toml())
     if state.first and not folder.views.is_file():
-        _draw_views(config, dataset, folder.views)
+        with contextlib.suppress(TrainingError):  # of bad files the run itself will tell
+            _draw_views(config, dataset, folder.views)
     _announce(state, console, wrote, before or config.train.epochs)
     largest_rank = min(state.loader.batch_size, config.network.projector_out)
     screen = (Bar if console.is_terminal else PlainLines)(

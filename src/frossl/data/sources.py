@@ -94,6 +94,7 @@ class FileSource:
         return len(self.files.names)
 
     def read(self, ids: Tensor) -> Batch:
+        self._check()
         read = list(self._pool.map(self._first_good, ids.tolist()))
         images, good = zip(*read, strict=True)
         return Batch(torch.from_numpy(np.stack(images)), torch.tensor(good))
@@ -126,11 +127,18 @@ class FileSource:
     def _mark(self, i: int, reason: str) -> None:
         with self._lock:
             self._bad[i] = reason
-            if len(self._bad) > self.most_bad:
-                raise TrainingError(
-                    f"{len(self._bad)} of {len(self)} files cannot be read, such as {self.files.names[i]!r} "
-                    f"({reason}); mend or remove what bad_files.txt names, or allow more with --max-bad"
-                )
+        self._check()
+
+    def _check(self) -> None:
+        with self._lock:
+            if len(self._bad) <= self.most_bad:
+                return
+            i, reason = next(reversed(self._bad.items()))
+            count = len(self._bad)
+        raise TrainingError(
+            f"{count} of {len(self)} files cannot be read, such as {self.files.names[i]!r} ({reason}); "
+            "mend or remove what bad_files.txt names, or allow more with --max-bad"
+        )
 
 
 def typical_size(files: Files, *, look_at: int = 64) -> int:
