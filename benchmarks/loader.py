@@ -1,17 +1,22 @@
 """Images per second, from files to standardized views, into a model that does nothing.
 
-    python -m benchmarks.loader FOLDER [--views 2,8] [--size 224] [--workers 2] [--rounds 3] [--batch 64]
+    python -m benchmarks.loader FOLDER [--size 96] [--stored 96] [--photographs N] [--views 2,8] [--workers 2]
+        [--rounds 3] [--batch 64]
 
-FOLDER holds JPEG files. frossl reads them as they are, and packed; Lightly by its LightlyDataset, SimCLR's
-transform (V of it) and torch's DataLoader with as many workers as frossl has threads. Each round goes through
-the images once with every variant, in turn; reported are images per second (the median) and the ratio to
-Lightly within a round, with the range. The last line printed is one JSON object.
+FOLDER holds JPEG files. frossl reads them as they are, and packed at --stored pixels; Lightly by its
+LightlyDataset, SimCLR's transform (V of it) and torch's DataLoader with as many workers as frossl has
+threads. Each round goes through the images once with every variant, in turn; reported are images per second
+(the median) and the ratio to Lightly within a round, with the range. The last line printed is one JSON
+object.
+
+--photographs N: of FOLDER's images, put together as N JPEG files of the size of ImageNet's (480 × 384).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import tempfile
 import time
@@ -21,6 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from PIL import Image
 
 import frossl.compat  # noqa: F401  before Lightly, which imports torchvision
 from frossl import api
@@ -53,7 +59,8 @@ def lightly(data: Path, V: int, size: int, batch: int, workers: int) -> Pass:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from lightly.data import LightlyDataset
-        from lightly.transforms import MultiViewTransform, SimCLRViewTransform
+        from lightly.transforms.multi_view_transform import MultiViewTransform
+        from lightly.transforms.simclr_transform import SimCLRViewTransform
 
     transform = MultiViewTransform([SimCLRViewTransform(input_size=size) for _ in range(V)])
     dataset = LightlyDataset(str(data), transform=transform)
@@ -63,26 +70,43 @@ def lightly(data: Path, V: int, size: int, batch: int, workers: int) -> Pass:
     return lambda: sum(len(views[0]) for views, *_ in loader)
 
 
+def photographs(folder: Path, count: int, out: Path) -> Path:
+    """Mosaics of 5 × 4 images of 96 pixels: files as long to decode as photographs of that size."""
+    names, chosen = sorted(folder.rglob("*.jpg")), random.Random(0)
+    out.mkdir()
+    for number in range(count):
+        mosaic = Image.new("RGB", (480, 384))
+        for place, name in enumerate(chosen.sample(names, 20)):
+            with Image.open(name) as image:
+                mosaic.paste(image.convert("RGB").resize((96, 96)), (place % 5 * 96, place // 5 * 96))
+        mosaic.save(out / f"{number:05d}.jpg", quality=90)
+    return out
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--views", default="2,8")
-    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--size", type=int, default=96)
+    parser.add_argument("--stored", type=int, default=96)
+    parser.add_argument("--photographs", type=int, metavar="N")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch", type=int, default=64)
     options = parser.parse_args()
     torch.set_num_threads(options.workers)
     decoding.KEEP_DECODED = 0  # every pass decodes, as with data that do not fit in memory
-    stored = round(options.size * 8 / 7)
-    found = []
+    found, stored = [], options.stored
     with tempfile.TemporaryDirectory() as place:
-        packed = api.pack(options.folder, out=Path(place) / "packed", size=stored, quiet=True)
+        folder = options.folder
+        if options.photographs:
+            folder = photographs(folder, options.photographs, Path(place) / "photographs")
+        packed = api.pack(folder, out=Path(place) / "packed", size=stored, quiet=True)
         for V in map(int, options.views.split(",")):
             common = (V, options.size, options.batch)
             variants: dict[str, Pass] = {
-                "Lightly": lightly(options.folder, *common, options.workers),
-                "frossl, JPEG": ours(options.folder, *common, stored),
+                "Lightly": lightly(folder, *common, options.workers),
+                "frossl, JPEG": ours(folder, *common, stored),
                 "frossl, packed": ours(packed, *common, stored),
             }
             speeds: dict[str, list[float]] = {name: [] for name in variants}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from frossl.api import Run as Run
+    from frossl.api import check as check
     from frossl.api import demo as demo
     from frossl.api import knn as knn
     from frossl.api import load_encoder as load_encoder
@@ -104,6 +105,7 @@ _HOME = {
     "Watch": "types",
     "barlow_loss": "objectives",
     "byol_loss": "objectives",
+    "check": "api",
     "corinfomax_loss": "objectives",
     "demo": "api",
     "dino_loss": "objectives",

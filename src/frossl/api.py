@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -21,12 +22,12 @@ from rich.console import Console
 from rich.markup import escape
 from torch import Tensor
 
-import frossl.data as data_room
 import frossl.engine as engine
 from frossl.artifacts import load_encoder, save_encoder
-from frossl.augment import VIEW_SETS, Augment, view_sheet
-from frossl.config import Config, Data, Network, Objective
-from frossl.data import NAMED, Dataset, open_dataset
+from frossl.augment import VIEW_SETS, Augment, OwnViews, Transform, view_sheet
+from frossl.config import Config, Data, Network, Objective, ViewSpec
+from frossl.data import LARGEST, NAMED, Dataset, Findings, Names, Source, look_through, open_dataset
+from frossl.data import pack as pack_images
 from frossl.errors import InputError, TrainingError, unknown
 from frossl.evaluation import (
     Labelled,
@@ -49,6 +50,7 @@ __all__ = [
     "Comparison",
     "Demo",
     "Run",
+    "check",
     "demo",
     "knn",
     "load_encoder",
@@ -148,10 +150,13 @@ def pretrain(
     num_nodes: int | None = None,
     checkpoint_every: int | None = None,
     checkpoint_minutes: float | None = None,
+    root: str | Path | None = None,
+    fraction: float | None = None,
     max_bad: float | None = None,
     weights: str | Path | None = None,
     loggers: Sequence[str] = (),
     watches: Sequence[Watch] = (),
+    transform: Transform | None = None,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> Run:
@@ -160,22 +165,25 @@ def pretrain(
     data: a folder of images, a list of paths, an archive, an array, or the name of a data set. out: where
     the run is kept (runs/NAME if not given). config: where to start from (the `default` recipe if not
     given); the other arguments override it. lr: rate per 256 images. weights: a local file to start from.
-    max_bad: the share of files that may be unreadable. loggers: tensorboard, wandb, mlflow. watches: who
-    looks at the steps (see `Watch`). Ends early, with a checkpoint, on Ctrl-C; `resume` goes on from there.
+    root: the folder of a data set given by its name. fraction: the share of every class that is learned
+    from. max_bad: the share of files that may be unreadable. transform: your own function that makes views
+    (see `Transform`), in place of a view set; where it makes one at a time, `views` says how many. loggers:
+    tensorboard, wandb, mlflow. watches: who looks at the steps (see `Watch`). Ends early, with a checkpoint,
+    on Ctrl-C; `resume` goes on from there.
 
     batch_size: images of a step, over all processes; micro_batch_size: how many of them a process takes
     through the networks at once. With devices and num_nodes each process runs the script from its beginning
     up to here, and goes on with what follows: see docs/scale.md.
     """
     if (same := _run_of_this_job(out, data)) is not None:
-        return resume(same, watches=watches, quiet=quiet)
+        return resume(same, watches=watches, transform=transform, quiet=quiet)
     console = _console(quiet)
     config = config or recipe("default", method=method)
     if method is not None and method != config.objective.method:
         config = replace(config, objective=Objective(method))  # options are another method's
     config = replace(
         config,
-        data=_given(config.data, source=_absolute(data), max_bad=max_bad),
+        data=_data(config.data, data, root=root, fraction=fraction, max_bad=max_bad),
         network=_network(config.network, backbone, width, weights),
         optim=_given(config.optim, base_lr=lr),
         train=_given(
@@ -198,22 +206,29 @@ def pretrain(
     dataset = _opened(config, console, largest=largest)
     if view_set is not None:
         config = replace(config, view_set=view_set, views=())
-    config = engine.settle(config, dataset, views=views)
+    config = engine.settle(config, dataset, views=views, transform=transform)
     engine.build_method(config)  # refuse what cannot be built while there is still nothing on disk
     fabric = engine.launch(config.train)
     folder = RunFolder(out)
     if fabric.is_global_zero:
-        source = dataset.train.source
-        RunFolder.create(out, overwrite=overwrite)
-        origin = provenance(
-            seed=config.train.seed,
-            index_digest=source.digest,
-            images=len(source),
-            weights_digest=_digest(config.network.weights),
-        )
-        folder.write_json("provenance.json", origin)
-        folder.write_text(folder.config_file.name, config.to_toml())
-    return _train(config, dataset, folder, console, watches, fabric)
+        _create(folder, config, dataset, overwrite=overwrite)
+    return _train(config, dataset, folder, console, watches, fabric, transform=transform)
+
+
+def _create(folder: RunFolder, config: Config, dataset: Dataset, *, overwrite: bool) -> None:
+    """A run folder with all that a resume needs."""
+    source = dataset.train.source
+    RunFolder.create(folder.path, overwrite=overwrite)
+    if source.names is not None:
+        source.names.write(folder.index)
+    origin = provenance(
+        seed=config.train.seed,
+        index_digest=source.digest,
+        images=len(source),
+        weights_digest=_digest(config.network.weights),
+    )
+    folder.write_json("provenance.json", origin)
+    folder.write_text(folder.config_file.name, config.to_toml())
 
 
 def resume(
@@ -223,13 +238,14 @@ def resume(
     devices: int | None = None,
     num_nodes: int | None = None,
     watches: Sequence[Watch] = (),
+    transform: Transform | None = None,
     quiet: bool = False,
 ) -> Run:
     """Go on with a run that was stopped, from its newest checkpoint, as if it had never stopped.
 
-    Everything is read from the run folder, but `watches`, which are functions. epochs: a new end, for a
-    finished run too; rates and other schedules are then those of a run of that length from its beginning.
-    devices, num_nodes: another number of processes.
+    Everything is read from the run folder, but `watches` and `transform`, which are functions. epochs: a new
+    end, for a finished run too; rates and other schedules are then those of a run of that length from its
+    beginning. devices, num_nodes: another number of processes.
     """
     console, folder = _console(quiet), RunFolder.open(run)
     old = Config.read(folder.config_file)
@@ -245,34 +261,37 @@ def resume(
     fabric = engine.launch(train)
     if fabric.is_global_zero and new_end:
         folder.encoder.unlink(missing_ok=True)  # the old end's
-    return _train(config, dataset, folder, console, watches, fabric, before=old.train.epochs)
+    before = old.train.epochs
+    return _train(config, dataset, folder, console, watches, fabric, transform=transform, before=before)
 
 
-def replay(run: str | Path) -> engine.Replay:
-    """Make the step again at which a run became not finite, and look where. Writes nothing."""
+def replay(run: str | Path, *, transform: Transform | None = None) -> engine.Replay:
+    """Make the step again at which a run became not finite, and look where. Writes nothing.
+
+    transform: the run's own, if it had one.
+    """
     folder = RunFolder.open(run)
     if not folder.bad_batch.is_file():
         raise InputError(f"{run} holds no bad_batch.json: none of its steps was bad; `frossl resume` goes on")
     bad = folder.read_json(folder.bad_batch.name)
     config, dataset = _reopened(Config.read(folder.config_file), folder, _console(quiet=True))
     config = replace(config, train=replace(config.train, devices=1, num_nodes=1))
-    state = engine.build(config, dataset, folder)
+    state = engine.build(config, dataset, folder, transform=transform)
     engine.restore(state)
     if not state.step <= bad["step"] < state.loader.last:
         raise InputError(f"{run} is at step {state.step}, and its bad step {bad['step']} is not ahead of it")
     return engine.replay(state, bad["step"])
 
 
-def _opened(config: Config, console: Console, *, largest: int | None = None) -> Dataset:
+def _opened(config: Config, console: Console, *, largest: int = LARGEST) -> Dataset:
     """The images, with a word of how many files there are while a folder is indexed for the first time."""
     data = config.data
-    most = {} if largest is None else {"largest": largest}
     with console.status(f"opening {escape(data.source)}") as status:
 
         def found(count: int) -> None:
             status.update(f"indexing {escape(data.source)}: {count:,} files")
 
-        return open_dataset(data.source, size=data.size, max_bad=data.max_bad, found=found, **most)
+        return open_dataset(**vars(data), largest=largest, found=found)
 
 
 def _reopened(config: Config, folder: RunFolder, console: Console) -> tuple[Config, Dataset]:
@@ -283,11 +302,24 @@ def _reopened(config: Config, folder: RunFolder, console: Console) -> tuple[Conf
     if source.digest != known["index_digest"]:
         raise InputError(
             f"{config.data.source} holds other images than this run began with ({len(source)} now, "
-            f"{known['images']} then); put them back, or start a new run"
+            f"{known['images']} then{_changes(folder, source)}); put them back, or start a new run"
         )
     if not any(folder.checkpoints.iterdir()):
         _check_weights(config, known)
     return engine.settle(config, dataset), dataset
+
+
+def _changes(folder: RunFolder, source: Source) -> str:
+    """Which files came and went since the run began."""
+    if source.names is None or not folder.index.is_file():
+        return ""
+    now, then = set(source.names), set(Names.read(folder.index))
+    said = [
+        f"{len(names)} {how}, such as {min(names)!r}"
+        for how, names in (("new", now - then), ("gone", then - now))
+        if names
+    ]
+    return ": " + "; ".join(said or ["the same names, of other sizes"])
 
 
 def _run_of_this_job(out: str | Path | None, data: str | Path) -> Path | None:
@@ -322,6 +354,8 @@ def pack(
     *,
     out: str | Path,
     size: int | None = None,
+    root: str | Path | None = None,
+    fraction: float | None = None,
     max_bad: float | None = None,
     quiet: bool = False,
 ) -> Path:
@@ -331,11 +365,28 @@ def pack(
     on where it stood; what is complete is checked.
     """
     console = _console(quiet)
-    config = Config(data=_given(Data(_absolute(data), size=size), max_bad=max_bad))
+    config = Config(data=_data(Data(size=size), data, root=root, fraction=fraction, max_bad=max_bad))
     dataset = _opened(config, console)
     with Counting(console, f"packing {data} at {dataset.size} px") as counting:
-        data_room.pack(dataset, Path(out), progress=counting.update)
+        pack_images(dataset, Path(out), progress=counting.update)
     return Path(out)
+
+
+def check(
+    data: str | Path,
+    *,
+    root: str | Path | None = None,
+    fraction: float | None = None,
+    quiet: bool = False,
+) -> Findings:
+    """Look through data before a long run: decode every image, and find those that are there twice.
+
+    Nothing is written. Images that are both learned from and tested on are named: they flatter a figure.
+    """
+    console = _console(quiet)
+    dataset = _opened(Config(data=_data(Data(max_bad=1.0), data, root=root, fraction=fraction)), console)
+    with Counting(console, f"looking through {data}") as counting:
+        return look_through(dataset, progress=counting.update)
 
 
 def views(
@@ -347,13 +398,14 @@ def views(
     views: int | None = None,
     images: int = 8,
     seed: int | None = None,
+    root: str | Path | None = None,
 ) -> Path:
     """Draw what the networks would see: some images, each with its views of the first epoch beside it."""
     if images < 1:
         raise InputError(f"images = {images}; give at least 1")
     config = config or recipe("default")
     train = _given(config.train, seed=seed)
-    config = replace(config, data=replace(config.data, source=_absolute(data)), train=train)
+    config = replace(config, data=_data(config.data, data, root=root), train=train)
     if view_set is not None:
         config = replace(config, view_set=view_set, views=())
     largest = LARGEST_STORED[config.train.device or engine.best_device()]
@@ -369,13 +421,19 @@ def views(
     return path
 
 
-def _draw_views(config: Config, dataset: Dataset, path: Path, *, images: int = 8) -> None:
+def _draw_views(
+    config: Config, dataset: Dataset, path: Path, *, images: int = 8, transform: Transform | None = None
+) -> None:
     source = dataset.train.source
     chosen = torch.linspace(0, len(source) - 1, min(images, len(source))).round().long()
     batch = source.read(chosen)
-    channels = batch.images.shape[1]
-    augment = Augment(config.views, mean=(0.0,) * channels, std=(1.0,) * channels)
-    made = augment(batch, Clock(step=0, total=1, epoch=0, seed=config.train.seed))
+    clock, channels = Clock(step=0, total=1, epoch=0, seed=config.train.seed), batch.images.shape[1]
+    if transform is None:
+        made = Augment(config.views, mean=(0.0,) * channels, std=(1.0,) * channels)(batch, clock)
+    else:  # on whatever scale: from each view's darkest to its brightest
+        own = OwnViews(transform, views=sum(spec.count for spec in config.views))(batch, clock)
+        low, high = zip(*((v.amin((2, 3, 4), True), v.amax((2, 3, 4), True)) for v in own), strict=True)
+        made = [(v - a) / (b - a).clamp_min(1e-6) for v, a, b in zip(own, low, high, strict=True)]
     Image.fromarray(view_sheet(batch.images, made).numpy()).save(path)
 
 
@@ -458,13 +516,14 @@ def _train(
     watches: Sequence[Watch],
     fabric: Fabric,
     *,
+    transform: Transform | None = None,
     before: int | None = None,
 ) -> Run:
     """before: the epochs of a run that is resumed, until now."""
     console.quiet = console.quiet or not fabric.is_global_zero
     with engine.talking(lambda: "before the first step"):
         engine.barrier()  # the folder is there
-        state = engine.build(config, dataset, folder, fabric)
+        state = engine.build(config, dataset, folder, fabric, transform)
         wrote = engine.restore(state)
         seen = (dataset.train.source.digest, state.step, state.loader.last, _shared(config))
         if len(set(engine.everyones(seen))) > 1:
@@ -476,7 +535,7 @@ def _train(
         folder.write_text(folder.config_file.name, config.to_toml())
     if state.first and not folder.views.is_file():
         with contextlib.suppress(TrainingError):  # of bad files the run itself will tell
-            _draw_views(config, dataset, folder.views)
+            _draw_views(config, dataset, folder.views, transform=transform)
     _announce(state, console, wrote, before or config.train.epochs)
     largest_rank = min(state.loader.batch_size, config.network.projector_out)
     screen = (Bar if console.is_terminal else PlainLines)(
@@ -628,12 +687,13 @@ def _check_weights(config: Config, known: dict[str, Any]) -> None:
         raise InputError(f"this run began from {file}, which is gone or changed; put it back")
 
 
-def _absolute(data: str | Path) -> str:
-    """A run must find its folder again from anywhere."""
-    path = Path(data).expanduser()
-    if not str(data).strip():
-        return ""
-    return str(path.absolute()) if str(data) not in NAMED and path.exists() else str(data)
+def _data(config: Data, source: str | Path, *, root: str | Path | None = None, **given: Any) -> Data:
+    """Paths are made absolute: a run must find its images again from anywhere."""
+    path, name = Path(source).expanduser(), str(source)
+    if name.strip() and name not in NAMED and path.exists():
+        name = str(path.absolute())
+    folder = None if root is None else str(Path(root).expanduser().absolute())
+    return _given(config, source=name, root=folder, **given)
 
 
 def _slug(data: str | Path) -> str:
@@ -659,18 +719,30 @@ def _say(console: Console, *lines: str) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def names(kind: str | None = None) -> dict[str, list[str]]:
-    """What can be named, by kind; `backbones` (over a thousand) only when asked for."""
+def names(kind: str | None = None) -> dict[str, dict[str, str]]:
+    """What can be named, by kind, with a few words; `backbones` (over a thousand) only when asked for."""
     known = {
-        "methods": sorted(METHODS),
-        "data": list(NAMED),
-        "views": list(VIEW_SETS),
-        "recipes": list(recipes()),
+        "methods": {name: _about(METHODS[name].objective) for name in sorted(METHODS)},
+        "data": {name: named.about for name, named in NAMED.items()},
+        "views": {name: " + ".join(map(_in_words, specs)) for name, specs in VIEW_SETS.items()},
+        "recipes": recipes(),
     }
     if kind is None:
         return known
     if kind == "backbones":
-        return {kind: timm_names()}
+        return {kind: dict.fromkeys(timm_names(), "")}
     if kind not in known:
         raise unknown("kind of name", kind, [*known, "backbones"])
     return {kind: known[kind]}
+
+
+def _about(kind: type) -> str:
+    """The first line of what the file of a class says of itself."""
+    return (sys.modules[kind.__module__].__doc__ or "").partition("\n")[0]
+
+
+def _in_words(spec: ViewSpec) -> str:
+    low, high = spec.scale
+    strengths = "/".join(f"{x:g}" for x in (spec.brightness, spec.contrast, spec.saturation, spec.hue))
+    solarized = f", solarized {spec.solarize:g}" if spec.solarize else ""
+    return f"{low:g}–{high:g} of the image, jitter {strengths}, blur {spec.blur:g}{solarized}"

@@ -86,12 +86,19 @@ class Data:
 
     source: str = "cifar10-mini"
     """A folder, a list, an archive, an array, or the name of a data set."""
+    root: str | None = None
+    """The folder of a data set that has a name, where it is not fetched."""
+    fraction: float = 1.0
+    """The share of every class that is learned from."""
+    fraction_seed: int = 0
+    """Chooses that share; not the run's seed, so that runs with several seeds learn from the same images."""
     size: int | None = None
     """Pixels along each side of the stored images; larger ones are scaled and cut to a central square."""
     max_bad: float = 0.01
     """Share of the files that may be unreadable; ten always may."""
 
     def __post_init__(self) -> None:
+        _require(0 < self.fraction <= 1, "data.fraction", self.fraction, "give a share, 0 < share ≤ 1")
         _require(0 <= self.max_bad <= 1, "data.max_bad", self.max_bad, "give a share between 0 and 1")
         _require(self.size is None or self.size >= 4, "data.size", self.size, "give at least 4 pixels")
 
@@ -236,6 +243,8 @@ class Config:
     view_set: str | None = None
     """The name of the set that views are taken from, where none are given."""
     views: tuple[ViewSpec, ...] = ()
+    transform: str | None = None
+    """The name of the user's function that makes views, where one does; of `views`, size and count hold."""
 
     def __post_init__(self) -> None:
         both = self.view_set is not None and bool(self.views)

@@ -34,7 +34,7 @@ def test_help_is_quick_and_imports_nothing_heavy():
         done = subprocess.run([*FROSSL, "--help"], capture_output=True, text=True, check=True)
         seconds.append(time.perf_counter() - began)
     assert min(seconds) < 0.5  # what it takes; the rest is what runs beside it
-    for verb in ("demo", "pretrain", "resume", "knn", "pack", "views", "list"):
+    for verb in ("demo", "pretrain", "resume", "knn", "pack", "check", "views", "list"):
         assert verb in done.stdout
     code = (
         "import sys; from frossl.cli import app; app(['--help'], standalone_mode=False);"
@@ -44,7 +44,7 @@ def test_help_is_quick_and_imports_nothing_heavy():
     assert done.stderr.strip() == "set()"
 
 
-@pytest.mark.parametrize("verb", ["demo", "pretrain", "resume", "knn", "pack", "views", "list"])
+@pytest.mark.parametrize("verb", ["demo", "pretrain", "resume", "knn", "pack", "check", "views", "list"])
 def test_every_verb_explains_itself(verb, monkeypatch, capsys):
     code, out, _ = call(monkeypatch, capsys, verb, "--help")
     assert code == 0
@@ -158,6 +158,31 @@ def test_json_is_the_last_line_of_standard_output(tmp_path, monkeypatch, capsys)
         assert all(0 < percent < 100 for percent in result[protocol].values())
     code, out, _ = call(monkeypatch, capsys, "knn", tmp_path / "run", "--json")
     assert json.loads(out.splitlines()[-1])["knn"] == result["knn"]
+
+
+def test_check_says_what_it_found(tmp_path, monkeypatch, capsys):
+    for part, seeds in (("train", range(12)), ("val", range(11, 14))):
+        for seed in seeds:
+            write_image(
+                tmp_path / "data" / part / "ab"[seed % 2] / f"{seed}.png", width=9, height=9, seed=seed
+            )
+    for i in range(12):
+        (tmp_path / "data" / "train" / "a" / f"<bad>\n{i}.jpg").write_bytes(b"")
+    code, out, _ = call(monkeypatch, capsys, "check", tmp_path / "data", "--quiet")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "24 images, 3 to be tested on, 2 classes; 9 px"
+    assert lines[1] == "12 cannot be read"
+    assert lines[12] == "  and 2 more (--json names all)"
+    assert lines[13:] == [
+        "0 are exact copies of another one",
+        "1 to be tested on are among those to learn from",
+        "  'b/11.png' = 'b/11.png'",
+    ]
+    _, out, _ = call(monkeypatch, capsys, "check", tmp_path / "data", "--quiet", "--json")
+    found = json.loads(out)
+    assert len(found["bad_files"]) == 12
+    assert found["crossing"] == [["b/11.png", "b/11.png"]]
 
 
 def test_list_prints_names(monkeypatch, capsys):

@@ -165,3 +165,24 @@ def test_more_views_keep_the_balance_of_two_unless_a_weight_is_given(views, weig
     assert config.objective.options["invariance_weight"] == pytest.approx(weight)
     given = replace(SMALL, objective=Objective("frossl", {"invariance_weight": 3.0}))
     assert engine.settle(given, data, views=views).objective.options["invariance_weight"] == 3.0
+
+
+def test_a_resume_names_what_changed_in_the_data(photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "1")
+    run = api.pretrain(photos, out=tmp_path / "run", config=SMALL, epochs=2, batch_size=6, quiet=True)
+    monkeypatch.delenv("FROSSL_MAX_STEPS")
+    aside = (photos / "1.jpg").read_bytes()
+    (photos / "1.jpg").unlink()
+    (photos / "new.jpg").write_bytes(aside)
+    (photos / "new too.jpg").write_bytes(aside)
+    with pytest.raises(
+        InputError, match=r"13 now, 12 then: 2 new, such as 'new too\.jpg'; 1 gone, such as '1"
+    ):
+        api.resume(run.path, quiet=True)
+    (photos / "new.jpg").unlink()
+    (photos / "new too.jpg").unlink()
+    (photos / "1.jpg").write_bytes(aside + b"more")
+    with pytest.raises(InputError, match="the same names, of other sizes"):
+        api.resume(run.path, quiet=True)
+    (photos / "1.jpg").write_bytes(aside)
+    assert api.resume(run.path, quiet=True).status["state"] == "finished"

@@ -15,7 +15,7 @@ from frossl.data import ArraySource, Loader, held_out, open_dataset
 from frossl.data.decode import BadFile, decode
 from frossl.data.labels import class_folder_labels
 from frossl.data.named import balanced, mini_sheet
-from frossl.errors import FrosslError, InputError
+from frossl.errors import InputError
 from tests.conftest import write_image
 
 
@@ -182,13 +182,6 @@ def test_cifar10_mini_without_the_clone_is_chosen_from_cifar10(small_cifar10, tm
     assert torch.equal(
         data.train.source.images[20].flatten(), torch.from_numpy(train["data"][third_of_class_0])
     )
-
-
-def test_a_data_set_that_cannot_be_fetched_says_where_to_put_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("FROSSL_CACHE", str(tmp_path / "nothing"))
-    monkeypatch.setattr(classic.CIFAR10, "url", (tmp_path / "absent.tar.gz").as_uri())
-    with pytest.raises(FrosslError, match="FROSSL_CACHE"):
-        open_dataset("cifar10")
 
 
 def test_the_sheet_is_in_the_clone():

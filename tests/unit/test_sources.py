@@ -19,7 +19,8 @@ from PIL import Image, ImageCms, ImageOps
 from frossl.data import decode as decoding
 from frossl.data import open_dataset
 from frossl.data.decode import BadFile, decode
-from frossl.data.index import Names, index_folder
+from frossl.data.index import index_folder
+from frossl.data.kept import Names
 from frossl.errors import InputError, TrainingError
 from tests.conftest import write_image
 
@@ -187,6 +188,25 @@ def test_shards_of_webdataset(classes, tmp_path):
     assert len(data.train.source) == 12
     assert data.train.source.name(0).startswith("0000.tar/")
     assert sorted(data.train.labels.values.tolist()) == [0] * 6 + [1] * 6
+
+
+def test_archives_that_have_not_changed_are_not_listed_again(classes, tmp_path, monkeypatch):
+    monkeypatch.setenv("FROSSL_CACHE", str(tmp_path / "cache"))
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        archive.add(classes, ".")
+    first = open_dataset(tmp_path / "x.tar").train
+    listed, tar = [], tarfile.open
+    monkeypatch.setattr(tarfile, "open", lambda *given: (listed.append(given), tar(*given))[1])
+    again = open_dataset(tmp_path / "x.tar").train
+    assert listed == []
+    assert again.source.digest == first.source.digest
+    assert torch.equal(pixels_of(open_dataset(tmp_path / "x.tar")), pixels_of(open_dataset(classes)))
+    assert again.labels.values.tolist() == first.labels.values.tolist()
+    with tarfile.open(tmp_path / "x.tar", "a") as archive:
+        archive.add(classes / "a" / "00.png", "a/more.png")
+    listed.clear()
+    assert len(open_dataset(tmp_path / "x.tar").train.source) == 13
+    assert len(listed) == 1
 
 
 def test_a_damaged_member_is_a_bad_file(classes, tmp_path):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from scipy import stats
 from torch import Tensor
-from torchvision.transforms import InterpolationMode, RandomResizedCrop
+from torchvision.transforms import ColorJitter, GaussianBlur, InterpolationMode, RandomResizedCrop
 from torchvision.transforms import functional as classic
 
 from frossl import api
@@ -184,6 +186,47 @@ def test_crop_boxes_are_distributed_as_torchvisions(images):
         lambda b: b[:, 1],
     ):
         assert stats.ks_2samp(of(ours), of(theirs)).pvalue > 1e-3
+
+
+def test_all_other_parameters_are_distributed_as_torchvisions():
+    count = 6000
+    spec = ViewSpec(jitter=1.0, brightness=0.8, contrast=0.6, saturation=0.4, hue=0.2, solarize=0.3)
+    ours = plan(spec, torch.arange(count // 2), torch.arange(2), CLOCK, height=40, width=40)
+    torch.manual_seed(0)
+    strengths = (spec.brightness, spec.contrast, spec.saturation)
+    jitter = ColorJitter(*strengths, spec.hue)
+    ranges = (jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue)
+    drawn = [ColorJitter.get_params(*ranges) for _ in range(count)]
+    for part in range(4):
+        theirs = [draw[part + 1] for draw in drawn]
+        assert stats.ks_2samp(ours.jitter[:, part], theirs).pvalue > 1e-3
+    orders = [
+        torch.unique(order, dim=0, return_counts=True)[1]
+        for order in (ours.order, torch.stack([draw[0] for draw in drawn]))
+    ]
+    assert [len(counts) for counts in orders] == [24, 24]
+    assert stats.chi2_contingency(torch.stack(orders).numpy()).pvalue > 1e-3
+    blurred = ours.sigma[ours.sigma > 0]
+    theirs = [GaussianBlur.get_params(*spec.sigma) for _ in range(len(blurred))]
+    assert stats.ks_2samp(blurred, theirs).pvalue > 1e-3
+    spec = replace(spec, jitter=0.8)
+    sometimes = plan(spec, torch.arange(count), torch.arange(1), CLOCK, height=40, width=40)
+    for chosen, share in (
+        (ours.flip, spec.flip),
+        (ours.gray, spec.gray),
+        (ours.sigma > 0, spec.blur),
+        (ours.solarize, spec.solarize),
+        (sometimes.jitter[:, 3] != 0, 0.8),
+    ):
+        assert stats.binomtest(int(chosen.sum()), count, share).pvalue > 1e-3
+
+
+def test_parameters_of_a_view_are_independent_of_each_other():
+    chosen = plan(ViewSpec(jitter=1.0), torch.arange(5000), torch.arange(1), CLOCK, height=40, width=40)
+    columns = [chosen.flip, chosen.gray, chosen.sigma, *chosen.jitter.T, *chosen.box.T[:2]]
+    correlations = torch.corrcoef(torch.stack([column.double() for column in columns])).fill_diagonal_(0)
+    correlations[-2:, -2:] = 0  # where a crop lies: large ones are near the corner both ways
+    assert correlations.abs().max() < 4.5 / 5000**0.5
 
 
 def test_crops_that_never_fit_fall_back_to_the_center():

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from frossl.augment.geometry import crop_resize_flip
+from frossl.augment.own import OwnViews, Transform
 from frossl.augment.photometry import blur, gray, jitter, solarize
-from frossl.augment.plan import Plan, plan
+from frossl.augment.plan import Plan, one_thread, plan
 from frossl.augment.sets import VIEW_SETS, share_out, view_set
 from frossl.augment.sheet import view_sheet
 from frossl.config import ViewKernel, ViewSpec
@@ -20,7 +21,9 @@ from frossl.types import Batch, Clock
 __all__ = [
     "VIEW_SETS",
     "Augment",
+    "OwnViews",
     "Plan",
+    "Transform",
     "ViewSpec",
     "make_views",
     "plan",
@@ -87,7 +90,8 @@ class Augment:
         for spec in self.specs:
             numbers = torch.arange(first, first + spec.count)
             first += spec.count
-            chosen = plan(spec, batch.ids, numbers, clock, height=height, width=width)
+            with one_thread():
+                chosen = plan(spec, batch.ids, numbers, clock, height=height, width=width)
             by_size.setdefault(spec.size, []).append(self._views(batch.images, spec, chosen))
         return [torch.cat(views) if len(views) > 1 else views[0] for views in by_size.values()]
 

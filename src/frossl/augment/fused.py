@@ -8,9 +8,11 @@ along the axis that lies contiguous in memory are those that become vector instr
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numba
@@ -41,6 +43,13 @@ HALF = np.float32(128 / 255)
 NO_FACTOR, NO_SHIFT = UNCHANGED[0], UNCHANGED[3]
 PADDING = 8
 """Rows of a power of two in bytes would fall on the same few places of the cache when they are turned."""
+LOT = 100_000
+"""Pixels of views that a thread takes at a time, about a millisecond: some views take longer than others."""
+
+
+@lru_cache(maxsize=1)
+def _helpers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="views")
 
 
 def fused_views(
@@ -53,10 +62,11 @@ def fused_views(
     moments = [np.array(mean, np.float32), 1 / np.array(std, np.float32)]
     given: list[Any] = [getattr(chosen, part.name).numpy() for part in fields(Plan)]
     given += [spec.interpolation == "bicubic", *moments, out]
-    threads = min(torch.get_num_threads(), P)
     taps = 4 * math.ceil((4 * max(1.0, max(images.shape[-2:]) / size) + 2) / 4)
+    lot = max(1, LOT // size**2)
+    starts = iter(range(0, P, lot))
 
-    def make(start: int, stop: int) -> None:
+    def make() -> None:
         side = max(size, *images.shape[-2:])
         scratch = [
             np.empty((size, taps), np.float32),
@@ -66,14 +76,15 @@ def fused_views(
             np.empty((C, size, size), np.float32),
             np.empty(2 * size, np.float32),
         ]
-        _make(source, start, stop, *given, *scratch)
+        for start in starts:
+            _make(source, start, min(start + lot, P), *given, *scratch)
 
-    if threads == 1:
-        make(0, P)
-    else:
-        bounds = np.linspace(0, P, threads + 1).astype(int).tolist()
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(make, bounds[:-1], bounds[1:]))
+    helpers = [
+        _helpers().submit(make) for _ in range(min(torch.get_num_threads(), len(range(0, P, lot))) - 1)
+    ]
+    make()
+    for helper in helpers:
+        helper.result()
     return torch.from_numpy(out).view(-1, N, C, size, size)
 
 

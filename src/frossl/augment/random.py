@@ -66,3 +66,11 @@ def uniforms(*, seed: int, epoch: int, ids: Tensor, views: Tensor) -> Tensor:
     draws = torch.arange(DRAWS, dtype=torch.int64, device=ids.device)
     bits = _shift_right(mix(mix(key * GOLDEN + GOLDEN) + draws * GOLDEN), 40)  # 24 bits: exact in float32
     return bits.float() / (1 << 24)
+
+
+def stream(*, seed: int, epoch: int, id: int, view: int) -> int:
+    """A seed for the random numbers of one view that are drawn elsewhere; 63 bits."""
+    key = torch.tensor(seed, dtype=torch.int64)
+    for counter in (epoch, id, view):
+        key = mix(key * GOLDEN + GOLDEN) ^ counter
+    return int(_shift_right(mix(key * GOLDEN + GOLDEN), 1))

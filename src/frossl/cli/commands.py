@@ -43,6 +43,8 @@ def _root(
 Out = Annotated[str | None, typer.Option(help="Where the run is kept (default: runs/NAME)")]
 Devices = Annotated[int | None, typer.Option(help="Processes on each node, one for each device")]
 Nodes = Annotated[int | None, typer.Option(help="Nodes; start the same command on each (docs/scale.md)")]
+Root = Annotated[str | None, typer.Option(help="The folder of a data set given by its name")]
+Fraction = Annotated[float | None, typer.Option(help="Share of every class that is learned from")]
 MaxBad = Annotated[float | None, typer.Option(help="Share of files that may be unreadable (default: 0.01)")]
 Seed = Annotated[int | None, typer.Option(help="Same seed, same machine: same weights")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there")]
@@ -107,6 +109,8 @@ def pretrain(
     checkpoint_every: Annotated[
         str | None, typer.Option(help="Steps, or minutes (10m), between checkpoints")
     ] = None,
+    root: Root = None,
+    fraction: Fraction = None,
     max_bad: MaxBad = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -135,6 +139,8 @@ def pretrain(
         num_nodes=num_nodes,
         checkpoint_every=steps,
         checkpoint_minutes=minutes,
+        root=root,
+        fraction=fraction,
         max_bad=max_bad,
         overwrite=overwrite,
         quiet=quiet,
@@ -196,15 +202,57 @@ def pack(
     size: Annotated[
         int | None, typer.Option(help="Pixels along each side (default: theirs, up to 256)")
     ] = None,
+    root: Root = None,
+    fraction: Fraction = None,
     max_bad: MaxBad = None,
     quiet: Quiet = False,
 ) -> int:
     """Decode images once; training from the result touches no decoder."""
     from frossl import api
 
-    folder = api.pack(data, out=out, size=size, max_bad=max_bad, quiet=quiet)
+    folder = api.pack(data, out=out, size=size, root=root, fraction=fraction, max_bad=max_bad, quiet=quiet)
     _say(f"packed: {folder}")
     return 0
+
+
+@app.command(epilog="Example: frossl check photos")
+def check(
+    data: Annotated[str, typer.Argument(help="A folder, list, archive or array of images, or a name")],
+    root: Root = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Look through images before a long run: which cannot be read, which are there twice."""
+    from frossl import api
+
+    found = api.check(data, root=root, quiet=quiet)
+    classes = f", {len(found.classes)} classes" if found.classes else ""
+    tested = f", {found.test_images:,} to be tested on" if found.test_images else ""
+    _say(f"{found.images:,} images{tested}{classes}; {found.size} px", to_stderr=json)
+    _several(
+        f"{len(found.bad_files):,} cannot be read",
+        [f"{name!r}: {reason}" for name, reason in found.bad_files.items()],
+        to_stderr=json,
+    )
+    _say(f"{found.copies:,} are exact copies of another one", to_stderr=json)
+    if found.test_images:
+        _several(
+            f"{len(found.crossing):,} to be tested on are among those to learn from",
+            [f"{test!r} = {train!r}" for train, test in found.crossing],
+            to_stderr=json,
+        )
+    if json:
+        _print_json(vars(found))
+    return 0
+
+
+def _several(title: str, lines: list[str], *, to_stderr: bool) -> None:
+    """A few of them; JSON has all."""
+    _say(title, to_stderr=to_stderr)
+    for line in lines[:10]:
+        _say(f"  {line}", to_stderr=to_stderr)
+    if len(lines) > 10:
+        _say(f"  and {len(lines) - 10:,} more (--json names all)", to_stderr=to_stderr)
 
 
 @app.command(epilog="Example: frossl views photos --view-set multicrop --out views.png")
@@ -218,12 +266,15 @@ def views(
     views: Annotated[int | None, typer.Option(help="Views of each image, at least 2")] = None,
     images: Annotated[int, typer.Option(help="How many images")] = 8,
     seed: Seed = None,
+    root: Root = None,
 ) -> int:
     """Draw what the networks would see."""
     from frossl import api
 
     start = _starting_config(config, recipe, method)
-    path = api.views(data, out=out, config=start, view_set=view_set, views=views, images=images, seed=seed)
+    path = api.views(
+        data, out=out, config=start, view_set=view_set, views=views, images=images, seed=seed, root=root
+    )
     _say(f"views: {path}")
     return 0
 
@@ -241,9 +292,10 @@ def list_(
         shown = [name for name in names if like in name]
         if kind is None:
             _say(f"{title}: {', '.join(shown)}")
-        else:
-            for name in shown:
-                _say(name)
+            continue
+        width = max(map(len, shown), default=0)
+        for name in shown:
+            _say(f"{name:{width}}  {names[name]}".rstrip())
     return 0
 
 

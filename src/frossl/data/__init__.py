@@ -1,7 +1,9 @@
 """Anything with images in it -> Batch(images, ids). Labels are kept apart and never enter a step."""
 
+from frossl.data.check import Findings, look_through
 from frossl.data.dataset import Dataset, Part
-from frossl.data.datasets import open_dataset
+from frossl.data.datasets import LARGEST, open_dataset
+from frossl.data.kept import Names
 from frossl.data.labels import Labels, held_out
 from frossl.data.loader import Loader
 from frossl.data.named import NAMED
@@ -9,15 +11,19 @@ from frossl.data.pack import pack
 from frossl.data.sources import ArraySource, FileSource, Source
 
 __all__ = [
+    "LARGEST",
     "NAMED",
     "ArraySource",
     "Dataset",
     "FileSource",
+    "Findings",
     "Labels",
     "Loader",
+    "Names",
     "Part",
     "Source",
     "held_out",
+    "look_through",
     "open_dataset",
     "pack",
 ]

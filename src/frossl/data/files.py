@@ -15,13 +15,16 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from frossl.data.decode import BadFile
 from frossl.data.index import EXTENSIONS, Index
+from frossl.data.kept import Names, keep_arrays, kept_arrays
 from frossl.errors import InputError
 
 LARGEST_FILE = 1 << 30
@@ -32,7 +35,7 @@ class Files(Protocol):
     """Encoded images by number."""
 
     @property
-    def names(self) -> Sequence[str]: ...
+    def names(self) -> Names: ...
     @property
     def digest(self) -> str:
         """Changes when a number would mean another image."""
@@ -40,6 +43,10 @@ class Files(Protocol):
     @property
     def closed(self) -> dict[str, str]:
         """What could not even be listed, with the reason."""
+
+    @property
+    def shard_ends(self) -> tuple[int, ...]:
+        """Where the images of each archive end, if they lie in several."""
 
     def read(self, i: int) -> bytes: ...
 
@@ -52,19 +59,21 @@ def read_file(path: str | bytes | Path) -> bytes:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
                 raise BadFile("not a regular file")
-            return _bounded(file.read(LARGEST_FILE + 1) if status.st_size <= LARGEST_FILE else None)
+            _check_size(status.st_size)
+            return file.read(LARGEST_FILE)
     except OSError as error:
         raise BadFile(error.strerror or str(error)) from None
 
 
-def _bounded(data: bytes | None) -> bytes:
-    if data is None or len(data) > LARGEST_FILE:
+def _check_size(size: int) -> None:
+    if size > LARGEST_FILE:
         raise BadFile(f"larger than {LARGEST_FILE >> 20} MB")
-    return data
 
 
 class FolderFiles:
     """The files of an index, below its folder."""
+
+    shard_ends = ()
 
     def __init__(self, root: Path, index: Index) -> None:
         self.root, self.names, self.digest, self.closed = root, index.names, index.digest, index.closed
@@ -76,10 +85,12 @@ class FolderFiles:
 class ListedFiles:
     """The files that a list names; relative ones lie beside the list."""
 
+    shard_ends = ()
+
     def __init__(self, root: Path, names: Sequence[str]) -> None:
-        self.root, self.names = root, list(names)
+        self.root, self.names = root, Names.of(map(os.fsencode, names))
         self.closed: dict[str, str] = {}
-        self.digest = hashlib.sha256(os.fsencode("\0".join(self.names))).hexdigest()
+        self.digest = hashlib.sha256(os.fsencode("\0".join(names))).hexdigest()
 
     def read(self, i: int) -> bytes:
         return read_file(self.root / self.names[i])
@@ -101,99 +112,138 @@ def read_list(path: Path) -> tuple[ListedFiles, list[str | None]]:
     return ListedFiles(path.parent, names), labels
 
 
-@dataclass(frozen=True)
-class _Member:
-    archive: int
+TAR, STORED, DEFLATED = range(3)
+
+
+class _Member(NamedTuple):
+    """Of an archive: where it lies, and how."""
+
     start: int
+    """Of its bytes in a tar, of its own header in a zip."""
     stored: int
     """Bytes in the archive."""
     size: int
-    packed: bool
-    checksum: int | None
+    archive: int
+    checksum: int
+    way: int
+    """TAR, STORED or DEFLATED."""
+
+
+KINDS = (np.int64, np.int64, np.int64, np.int32, np.uint32, np.uint8)
 
 
 class ArchivedFiles:
     """Image members of zip or tar archives, read in place. Of several archives, names begin with theirs."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], *, cache: Path | None = None) -> None:
+        """cache: a folder where the contents of the archives are kept for the next time."""
         self.closed: dict[str, str] = {}
-        self._handles = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in paths]
-        found: list[tuple[str, _Member]] = []
-        self.texts: dict[str, str] = {}
-        """Small texts beside the images, such as `0001.cls` in a shard of WebDataset."""
+        self._paths = [os.fsencode(path.absolute()) for path in paths]
+        stamps = np.array([(s.st_size, s.st_mtime_ns) for s in map(os.stat, paths)], np.int64).reshape(-1)
+        key = hashlib.sha256(b"\0".join(map(os.path.realpath, self._paths))).hexdigest()[:32]
+        file = cache and cache / f"{key}.archives"
+        kept = kept_arrays(file, (np.int64, np.int64, *KINDS, np.int32, np.uint8, np.uint8)) if file else None
+        if kept is None or not np.array_equal(kept[0], stamps):
+            kept = [stamps, *self._listed(paths)]
+            if file:
+                keep_arrays(file, kept)
+        _, ends, *self._members, self.label_of, names, labels = kept
+        self.names = Names(names, ends)
+        self.labels = tuple(bytes(labels).decode("utf-8").split("\0")) if len(labels) else ()
+        """What `label_of` counts (−1 = none): texts that lie beside the images (`0001.jpg`, `0001.cls`)."""
+        size, archive = self._members[2:4]
+        ends_of_archives = np.flatnonzero(np.diff(archive, append=-1)) + 1
+        self.shard_ends = tuple(ends_of_archives.tolist()) if len(paths) > 1 else ()
+        self.digest = self.names.digest(size)
+
+    def _listed(self, paths: Sequence[Path]) -> list[NDArray[Any]]:
+        found: list[tuple[bytes, _Member]] = []
+        texts: dict[bytes, str] = {}
         for number, path in enumerate(paths):
-            prefix = f"{path.name}/" if len(paths) > 1 else ""
-            listed = self._zip(number, path) if zipfile.is_zipfile(path) else self._tar(number, path)
-            for name, member in listed:
+            prefix = os.fsencode(path.name) + b"/" if len(paths) > 1 else b""
+            for given, member in (_zip if zipfile.is_zipfile(path) else _tar)(number, path):
+                name = given.removeprefix("./")  # as `tar cf x.tar .` has them
                 if _shown(name):
-                    found.append((prefix + name, member))
+                    found.append((prefix + os.fsencode(name), member))
                 elif name.endswith(".cls") and member.size < 100:
-                    self.texts[prefix + name] = self._bytes(member).decode("utf-8", "replace").strip()
-        found.sort(key=lambda pair: os.fsencode(pair[0]))
-        self.names, self._members = [name for name, _ in found], [member for _, member in found]
-        content = "\0".join(f"{name}\0{member.size}" for name, member in found)
-        self.digest = hashlib.sha256(os.fsencode(content)).hexdigest()
-
-    def _zip(self, number: int, path: Path) -> list[tuple[str, _Member]]:
-        with zipfile.ZipFile(path) as archive:
-            found = []
-            for info in archive.infolist():
-                known = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-                if info.is_dir() or not known or info.flag_bits & 1:  # another packing, or encrypted
-                    continue
-                packed = info.compress_type == zipfile.ZIP_DEFLATED
-                place = (info.header_offset, info.compress_size, info.file_size)
-                found.append((info.filename, _Member(number, *place, packed, info.CRC)))
-            return found
-
-    def _tar(self, number: int, path: Path) -> list[tuple[str, _Member]]:
-        try:
-            with tarfile.open(path, "r:") as archive:
-                return [
-                    (info.name, _Member(number, info.offset_data, info.size, info.size, False, None))
-                    for info in archive
-                    if info.isreg()
-                ]
-        except tarfile.TarError as error:
-            raise InputError(
-                f"{path} cannot be read in place ({error}); give a zip, an uncompressed tar, or unpack it"
-            ) from None
+                    text = self._bytes(member).decode("utf-8", "replace").replace("\0", " ").strip()
+                    texts[prefix + os.fsencode(name)] = text
+        found.sort()
+        labels = sorted(set(texts.values()))
+        number_of = {label: i for i, label in enumerate(labels)}
+        own = (texts.get(name.rpartition(b".")[0] + b".cls") for name, _ in found)
+        label_of = [-1 if label is None else number_of[label] for label in own]
+        names = Names.of(name for name, _ in found)
+        columns = zip(*(member for _, member in found), strict=True) if found else ((),) * len(KINDS)
+        members = [np.array(column, kind) for column, kind in zip(columns, KINDS, strict=True)]
+        written = np.frombuffer("\0".join(labels).encode(), np.uint8)
+        return [names.ends, *members, np.array(label_of, np.int32), names.array(), written]
 
     def read(self, i: int) -> bytes:
         try:
-            return self._bytes(self._members[i])
+            return self._bytes(_Member(*(int(column[i]) for column in self._members)))
         except (OSError, zlib.error, struct.error) as error:
             raise BadFile(f"{type(error).__name__}: {error}") from None
 
     def _bytes(self, member: _Member) -> bytes:
-        if member.size > LARGEST_FILE:
-            raise BadFile(f"larger than {LARGEST_FILE >> 20} MB")
-        handle, start = self._handles[member.archive], member.start
-        if member.checksum is not None:  # a zip: the place is that of its own header
-            header = os.pread(handle, 30, start)
-            start += 30 + sum(struct.unpack("<HH", header[26:30]))
-        data = os.pread(handle, member.stored, start)
-        if member.packed:
+        _check_size(max(member.size, member.stored))
+        handle, start = os.open(self._paths[member.archive], os.O_RDONLY | os.O_CLOEXEC), member.start
+        try:
+            if member.way != TAR:
+                header = os.pread(handle, 30, start)
+                start += 30 + sum(struct.unpack("<HH", header[26:30]))
+            data = os.pread(handle, member.stored, start)
+        finally:
+            os.close(handle)
+        if member.way == DEFLATED:
             data = zlib.decompressobj(-15).decompress(data, member.size)
         if len(data) != member.size:
             raise BadFile("the archive ends before the image does")
-        if member.checksum is not None and zlib.crc32(data) != member.checksum:
+        if member.way != TAR and zlib.crc32(data) != member.checksum:
             raise BadFile("another checksum than the archive says")
         return data
 
 
-class Chosen:
-    """Those of the files whose names begin so, without that beginning."""
+def _zip(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
+    ways = {zipfile.ZIP_STORED: STORED, zipfile.ZIP_DEFLATED: DEFLATED}
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            way, encrypted = ways.get(info.compress_type), info.flag_bits & 1
+            if not info.is_dir() and way is not None and not encrypted:
+                place = (info.header_offset, info.compress_size, info.file_size)
+                yield info.filename, _Member(*place, number, info.CRC, way)
 
-    def __init__(self, files: Files, prefix: str) -> None:
-        self._files = files
-        self._numbers = [i for i, name in enumerate(files.names) if name.startswith(prefix)]
-        self.names = [files.names[i].removeprefix(prefix) for i in self._numbers]
-        self.closed: dict[str, str] = {}
-        self.digest = hashlib.sha256(f"{files.digest} {prefix}".encode()).hexdigest()
+
+def _tar(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
+    try:
+        with tarfile.open(path, "r:") as archive:
+            for info in archive:
+                if info.isreg():
+                    yield info.name, _Member(info.offset_data, info.size, info.size, number, 0, TAR)
+    except tarfile.TarError as error:
+        raise InputError(
+            f"{path} cannot be read in place ({error}); give a zip, an uncompressed tar, or unpack it"
+        ) from None
+
+
+class Chosen:
+    """Some of the files, by their numbers, sorted; the first `cut` bytes of every name are left out."""
+
+    def __init__(self, files: Files, numbers: NDArray[np.int64], *, cut: int = 0) -> None:
+        self._files, self._numbers = files, numbers
+        self.names = Names.of(os.fsencode(files.names[i])[cut:] for i in numbers.tolist())
+        self.closed = files.closed
+        self.shard_ends = tuple(np.searchsorted(numbers, files.shard_ends).tolist())
+        self.digest = hashlib.sha256(files.digest.encode() + numbers.tobytes()).hexdigest()
+
+    @classmethod
+    def beginning(cls, files: Files, prefix: str) -> Chosen:
+        """Those whose names begin so, without that beginning."""
+        numbers = [i for i, name in enumerate(files.names) if name.startswith(prefix)]
+        return cls(files, np.array(numbers, np.int64), cut=len(os.fsencode(prefix)))
 
     def read(self, i: int) -> bytes:
-        return self._files.read(self._numbers[i])
+        return self._files.read(int(self._numbers[i]))
 
 
 def _shown(name: str) -> bool:

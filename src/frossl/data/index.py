@@ -6,20 +6,17 @@ each folder, not one for each file.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import time
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frossl.runs.folder import write_atomically
+from frossl.data.kept import Names, keep_arrays, kept_arrays
 
 EXTENSIONS = (b".jpg", b".jpeg", b".png", b".webp", b".bmp", b".tif", b".tiff")
 UNSURE = 2_000_000_000
@@ -27,39 +24,6 @@ UNSURE = 2_000_000_000
 
 Found = Callable[[int], None]
 """Told how many files have been found so far."""
-
-
-class Names(Sequence[str]):
-    """Many names in one piece of memory: some 40 bytes each, where a list of strings takes 100 and more."""
-
-    def __init__(self, blob: bytes, ends: NDArray[np.int64]) -> None:
-        self.blob, self.ends = blob, ends
-
-    @classmethod
-    def of(cls, names: Iterable[bytes]) -> Names:
-        held = list(names)
-        return cls(b"".join(held), np.cumsum([len(name) for name in held], dtype=np.int64))
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    @overload
-    def __getitem__(self, i: int) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[str]: ...
-    def __getitem__(self, i: int | slice) -> str | list[str]:
-        if isinstance(i, slice):
-            return [self[k] for k in range(*i.indices(len(self)))]
-        return os.fsdecode(self.raw(range(len(self))[i]))
-
-    def raw(self, i: int) -> bytes:
-        return self.blob[(int(self.ends[i - 1]) if i else 0) : int(self.ends[i])]
-
-    def raws(self) -> Iterator[bytes]:
-        start = 0
-        for end in self.ends.tolist():
-            yield self.blob[start:end]
-            start = end
 
 
 @dataclass
@@ -79,13 +43,17 @@ class Index:
 
     names: Names
     sizes: NDArray[np.int64]
+    folders: Names
+    """Every folder by its relative path: nothing, `a/`, `a/b/`, …"""
+    folder_of: NDArray[np.int32]
+    """Of each file, the number of its folder."""
     closed: dict[str, str]
     """Folders that could not be opened, with the reason."""
 
     @property
     def digest(self) -> str:
         """Changes when a file comes, goes, or has another size."""
-        return hashlib.sha256(self.names.blob + self.names.ends.tobytes() + self.sizes.tobytes()).hexdigest()
+        return self.names.digest(self.sizes)
 
 
 def index_folder(root: Path, *, cache: Path | None = None, found: Found | None = None) -> Index:
@@ -94,11 +62,11 @@ def index_folder(root: Path, *, cache: Path | None = None, found: Found | None =
     cache: a folder where what was found is kept for the next time.
     """
     top = os.fsencode(root)
-    file = cache and cache / f"{hashlib.sha256(os.path.realpath(top)).hexdigest()[:32]}.npz"
-    kept = _Kept.read(file) if file else None
-    if kept is not None and kept.unchanged(top):
-        return Index(kept.names, kept.sizes, {})
-    folders, closed = _scan(top, kept.folders() if kept is not None else {}, found)
+    file = cache and cache / f"{hashlib.sha256(os.path.realpath(top)).hexdigest()[:32]}.index"
+    kept = _read(file) if file else None
+    if kept is not None and _unchanged(*kept, top):
+        return kept[0]
+    folders, closed = _scan(top, _by_folder(*kept) if kept is not None else {}, found)
     rows = sorted(
         (relative + name, size)
         for relative, folder in folders.items()
@@ -106,9 +74,13 @@ def index_folder(root: Path, *, cache: Path | None = None, found: Found | None =
     )
     names = Names.of(name for name, _ in rows)
     sizes = np.fromiter((size for _, size in rows), np.int64, len(rows))
+    number = {relative: i for i, relative in enumerate(folders)}
+    folder_of = np.fromiter((number[name[: name.rfind(b"/") + 1]] for name, _ in rows), np.int32, len(rows))
+    closed_names = {os.fsdecode(relative): reason for relative, reason in closed.items()}
+    index = Index(names, sizes, Names.of(folders), folder_of, closed_names)
     if file and not closed:
-        _Kept.of(folders, names, sizes).write(file)
-    return Index(names, sizes, {os.fsdecode(k): v for k, v in closed.items()})
+        _write(file, index, np.array([folder.changed for folder in folders.values()], np.int64))
+    return index
 
 
 def _scan(
@@ -171,70 +143,44 @@ def _size(entry: os.DirEntry[bytes]) -> int:
         return -1
 
 
-# what is kept: arrays only, no pickle
+Kept = tuple[Index, NDArray[np.int64]]
+"""An index and the modification time of each of its folders."""
 
 
-@dataclass(frozen=True)
-class _Kept:
-    names: Names
-    sizes: NDArray[np.int64]
-    folder_of: NDArray[np.int32]
-    """Of each file, the number of its folder."""
-    places: Names
-    """The folders."""
-    changed: NDArray[np.int64]
+def _write(path: Path, index: Index, changed: NDArray[np.int64]) -> None:
+    names, folders = index.names, index.folders
+    whole = [names.ends, index.sizes, folders.ends, changed]
+    keep_arrays(path, [*whole, index.folder_of, names.array(), folders.array()])
 
-    @classmethod
-    def of(cls, folders: dict[bytes, _Folder], names: Names, sizes: NDArray[np.int64]) -> _Kept:
-        number = {relative: i for i, relative in enumerate(folders)}
-        own = (number[raw[: raw.rfind(b"/") + 1]] for raw in names.raws())
-        folder_of = np.fromiter(own, np.int32, len(names))
-        changed = np.array([folder.changed for folder in folders.values()], np.int64)
-        return cls(names, sizes, folder_of, Names.of(folders), changed)
 
-    def unchanged(self, top: bytes) -> bool:
-        try:
-            return all(
-                when == os.stat(os.path.join(top, relative)).st_mtime_ns
-                for relative, when in zip(self.places.raws(), self.changed.tolist(), strict=True)
-            )
-        except OSError:
-            return False
+def _read(path: Path) -> Kept | None:
+    kept = kept_arrays(path, [np.int64] * 4 + [np.int32, np.uint8, np.uint8])
+    if kept is None:
+        return None
+    ends, sizes, folder_ends, changed, folder_of, names, folders = kept
+    return Index(Names(names, ends), sizes, Names(folders, folder_ends), folder_of, {}), changed
 
-    def folders(self) -> dict[bytes, _Folder]:
-        places = list(self.places.raws())
-        folders = {place: _Folder(when) for place, when in zip(places, self.changed.tolist(), strict=True)}
-        for relative in places[1:]:
-            parent = relative[: relative.rfind(b"/", 0, -1) + 1]
-            folders[parent].subfolders.append(relative[len(parent) : -1])
-        rows = zip(self.names.raws(), self.sizes.tolist(), self.folder_of.tolist(), strict=True)
-        for raw, size, number in rows:
-            folder = folders[places[number]]
-            folder.files.append(raw[len(places[number]) :])
-            folder.sizes.append(size)
-        return folders
 
-    def write(self, path: Path) -> None:
-        arrays: dict[str, Any] = {
-            "names": np.frombuffer(self.names.blob, np.uint8),
-            "ends": self.names.ends,
-            "sizes": self.sizes,
-            "folder_of": self.folder_of,
-            "places": np.frombuffer(self.places.blob, np.uint8),
-            "place_ends": self.places.ends,
-            "changed": self.changed,
-        }
-        with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, lambda file: np.savez(file, **arrays))
+def _unchanged(index: Index, changed: NDArray[np.int64], top: bytes) -> bool:
+    try:
+        return all(
+            when == os.stat(os.path.join(top, relative)).st_mtime_ns
+            for relative, when in zip(index.folders.raws(), changed.tolist(), strict=True)
+        )
+    except OSError:
+        return False
 
-    @classmethod
-    def read(cls, path: Path) -> _Kept | None:
-        """What `write` wrote; None where there is nothing, or not that."""
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
-                names = Names(kept["names"].tobytes(), kept["ends"])
-                places = Names(kept["places"].tobytes(), kept["place_ends"])
-                return cls(names, kept["sizes"], kept["folder_of"], places, kept["changed"])
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            return None
+
+def _by_folder(index: Index, changed: NDArray[np.int64]) -> dict[bytes, _Folder]:
+    places = list(index.folders.raws())
+    folders = {place: _Folder(when) for place, when in zip(places, changed.tolist(), strict=True)}
+    for relative in places[1:]:
+        parent = relative[: relative.rfind(b"/", 0, -1) + 1]
+        folders[parent].subfolders.append(relative[len(parent) : -1])
+    for raw, size, number in zip(
+        index.names.raws(), index.sizes.tolist(), index.folder_of.tolist(), strict=True
+    ):
+        folder = folders[places[number]]
+        folder.files.append(raw[len(places[number]) :])
+        folder.sizes.append(size)
+    return folders

@@ -18,14 +18,33 @@ class Labels:
     names: tuple[str, ...]
 
 
-def class_folder_labels(paths: Sequence[str], names: Sequence[str] | None = None) -> Labels | None:
-    """The first folder of each relative path as its class; None unless there are at least two classes."""
-    classes = [path.partition("/")[0] if "/" in path else None for path in paths]
-    known = tuple(names or sorted({name for name in classes if name is not None}))
+def named_labels(given: Sequence[str | None], names: Sequence[str] | None = None) -> Labels | None:
+    """Labels by the names of their classes; None unless there are at least two.
+
+    names: those of the classes, where they are known already.
+    """
+    known = tuple(names or sorted({name for name in given if name is not None}))
     if len(known) < 2:
         return None
     number = {name: i for i, name in enumerate(known)}
-    return Labels(torch.tensor([number.get(name, -1) if name else -1 for name in classes]), known)
+    return Labels(torch.tensor([-1 if name is None else number.get(name, -1) for name in given]), known)
+
+
+def class_folder_labels(paths: Sequence[str], names: Sequence[str] | None = None) -> Labels | None:
+    """The first folder of each relative path as its class."""
+    return named_labels([path.partition("/")[0] if "/" in path else None for path in paths], names)
+
+
+def stratified(labels: Tensor | None, images: int, *, fraction: float, seed: int) -> Tensor:
+    """Ids of a fraction of the images, of every class alike (the unlabelled are a class), at least one."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.zeros(images, dtype=torch.int64) if labels is None else labels
+    chosen = []
+    for value in values.unique():
+        ids = (values == value).nonzero()[:, 0]
+        among = torch.randperm(len(ids), generator=generator)
+        chosen.append(ids[among[: max(1, round(fraction * len(ids)))]])
+    return torch.cat(chosen).sort().values
 
 
 def held_out(labels: Tensor, *, share: float = 0.2) -> Tensor:

@@ -16,11 +16,21 @@ from frossl.types import Batch, Clock
 READ_AHEAD = 2
 
 
+WINDOW = 16
+"""Of more archives than these, so many are read at a time: their images are shuffled among each other."""
+
+
 @lru_cache(maxsize=2)  # asked for once a step; a million ids take tens of milliseconds to shuffle
-def epoch_order(images: int, *, seed: int, epoch: int) -> Tensor:
-    """Every id once, shuffled."""
+def epoch_order(images: int, *, seed: int, epoch: int, shard_ends: tuple[int, ...] = ()) -> Tensor:
+    """Every id once, shuffled; those of many archives one window of archives after the other, so that a
+    disk or a network reads each from its beginning to its end, and memory holds no more than a window."""
     generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % (1 << 63))
-    return torch.randperm(images, generator=generator)
+    if len(shard_ends) <= WINDOW:
+        return torch.randperm(images, generator=generator)
+    bounds = list(zip((0, *shard_ends), shard_ends, strict=False))
+    windows = torch.randperm(len(bounds), generator=generator).split(WINDOW)
+    ids = [torch.cat([torch.arange(*bounds[shard]) for shard in window.tolist()]) for window in windows]
+    return torch.cat([among[torch.randperm(len(among), generator=generator)] for among in ids])
 
 
 class Loader:
@@ -54,7 +64,8 @@ class Loader:
 
     def ids(self, step: int) -> Tensor:
         """Of the whole batch."""
-        order = epoch_order(len(self.source), seed=self.seed, epoch=step // self.steps_per_epoch)
+        epoch, ends = step // self.steps_per_epoch, self.source.shard_ends
+        order = epoch_order(len(self.source), seed=self.seed, epoch=epoch, shard_ends=ends)
         start = step % self.steps_per_epoch * self.batch_size
         return order[start : start + self.batch_size]
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from frossl.data.dataset import Dataset, Part, Statistics
-from frossl.data.index import Names
+from frossl.data.kept import Names
 from frossl.data.labels import Labels
 from frossl.data.sources import Source
 from frossl.errors import InputError
@@ -40,24 +40,36 @@ Progress = Callable[[int, int], None]
 class PackedSource:
     """Images of a packed folder."""
 
-    def __init__(self, folder: Path) -> None:
+    shard_ends = ()
+    names = None
+
+    def __init__(self, folder: Path, rows: NDArray[np.int64] | None = None) -> None:
+        """rows: those of its images that count; all, if not given."""
         self.folder, known = folder, _described(folder)
         self.size, self.channels, self.digest = known["size"], known["channels"], known["digest"]
         file, shape = folder / "images.bin", (known["images"], self.channels, self.size, self.size)
         if not file.is_file() or file.stat().st_size != int(np.prod(shape)):
             raise InputError(f"{file} is gone or cut off; pack the images again")
         self._images: NDArray[np.uint8] = np.memmap(file, np.uint8, "r", shape=shape)
-        with np.load(folder / "names.npz", allow_pickle=False) as kept:
-            self._names = Names(kept["blob"].tobytes(), kept["ends"])
+        self._names = Names.read(folder / "names.npz")
+        self._rows = np.arange(len(self._images)) if rows is None else rows
+        if rows is not None:
+            self.digest = hashlib.sha256(self.digest.encode() + rows.tobytes()).hexdigest()
 
     def __len__(self) -> int:
-        return len(self._images)
+        return len(self._rows)
 
     def read(self, ids: Tensor) -> Batch:
-        return Batch(torch.from_numpy(self._images[ids.numpy()]), ids)
+        return Batch(torch.from_numpy(self._images[self._rows[ids.numpy()]]), ids)
 
     def name(self, id: int) -> str:
-        return self._names[id]
+        return self._names[int(self._rows[id])]
+
+    def content(self, id: int) -> bytes:
+        return bytes(self._images[self._rows[id]])
+
+    def subset(self, ids: Tensor) -> PackedSource:
+        return PackedSource(self.folder, self._rows[ids.numpy()])
 
     def bad_files(self) -> dict[str, str]:
         return {}
@@ -134,11 +146,7 @@ def _pack_part(part: Part, folder: Path, statistics: Statistics, told: Callable[
             _write_json(folder / "begun.json", begun)
             told(begun["done"])
     kept = sorted(set(range(len(source))) - set(begun["left_out"]))
-    names = Names.of(os.fsencode(source.name(i)) for i in kept)
-    write_atomically(
-        folder / "names.npz",
-        lambda file: np.savez(file, blob=np.frombuffer(names.blob, np.uint8), ends=names.ends),
-    )
+    Names.of(os.fsencode(source.name(i)) for i in kept).write(folder / "names.npz")
     if part.labels is not None:
         values = part.labels.values.numpy()[kept]
         write_atomically(folder / "labels.npy", lambda file: np.save(file, values))

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from frossl.data.decode import BadFile, Pixels, decode, short_side
-from frossl.data.files import Files
+from frossl.data.files import Chosen, Files
+from frossl.data.kept import Names
 from frossl.errors import InputError, TrainingError
 from frossl.types import Batch
 
@@ -39,10 +40,24 @@ class Source(Protocol):
     def digest(self) -> str:
         """Changes when an id would mean another image."""
 
+    @property
+    def names(self) -> Names | None:
+        """None where images are only counted."""
+
+    @property
+    def shard_ends(self) -> tuple[int, ...]:
+        """Where the images of each archive end, if they lie in several."""
+
     def __len__(self) -> int: ...
     def read(self, ids: Tensor) -> Batch: ...
     def name(self, id: int) -> str:
         """What a person would look for."""
+
+    def content(self, id: int) -> bytes:
+        """What two images that are the same have in common."""
+
+    def subset(self, ids: Tensor) -> Source:
+        """Some of the images, in this order (sorted)."""
 
     def bad_files(self) -> dict[str, str]:
         """Files that could not be read so far, with the reason."""
@@ -50,6 +65,9 @@ class Source(Protocol):
 
 class ArraySource:
     """Images that are already in memory: uint8 (N, C, S, S)."""
+
+    shard_ends = ()
+    names = None
 
     def __init__(self, images: Tensor) -> None:
         if images.dtype != torch.uint8 or images.ndim != 4:
@@ -67,6 +85,12 @@ class ArraySource:
     def name(self, id: int) -> str:
         return f"image {id}"
 
+    def content(self, id: int) -> bytes:
+        return self.images[id].numpy().tobytes()
+
+    def subset(self, ids: Tensor) -> ArraySource:
+        return ArraySource(self.images[ids])
+
     def bad_files(self) -> dict[str, str]:
         return {}
 
@@ -81,8 +105,8 @@ class FileSource:
 
     def __init__(self, files: Files, *, size: int, max_bad: float = 0.01) -> None:
         """max_bad: the share of files that may be bad; the first ten always may."""
-        self.files, self.size = files, size
-        self.digest = files.digest
+        self.files, self.size, self.max_bad = files, size, max_bad
+        self.digest, self.names, self.shard_ends = files.digest, files.names, files.shard_ends
         self.most_bad = max(FORGIVEN, int(max_bad * len(files.names)))
         self._bad: dict[int, str] = {}
         self._lock = threading.Lock()
@@ -101,6 +125,12 @@ class FileSource:
 
     def name(self, id: int) -> str:
         return self.files.names[id]
+
+    def content(self, id: int) -> bytes:
+        return self.files.read(id)
+
+    def subset(self, ids: Tensor) -> FileSource:
+        return FileSource(Chosen(self.files, ids.numpy()), size=self.size, max_bad=self.max_bad)
 
     def bad_files(self) -> dict[str, str]:
         with self._lock:

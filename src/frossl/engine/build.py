@@ -13,7 +13,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from frossl.augment import Augment, share_out, view_set
+from frossl.augment import Augment, OwnViews, Transform, share_out, view_set
 from frossl.config import Config, Device, Precision, ViewKernel
 from frossl.data import Dataset, Loader
 from frossl.engine.guard import Guard
@@ -40,6 +40,10 @@ DEFAULT_VIEW_SET = "gentle"
 CHECKPOINT_MINUTES = 5.0
 
 
+Views = Callable[[Batch, Clock], list[Tensor]]
+"""The views of a batch by their size, largest first: (V_s, N, C, S, S)."""
+
+
 @dataclass
 class State:
     """A run in memory."""
@@ -52,7 +56,7 @@ class State:
     """The method as Fabric wraps it: gradients of what goes through its `project` are averaged over
     processes."""
     optimizer: torch.optim.Optimizer
-    augment: Augment
+    augment: Views
     loader: Loader
     guard: Guard
     step: int = 0
@@ -122,10 +126,18 @@ def split_options(config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     return method, {option: value for option, value in given.items() if option not in of_method}
 
 
-def settle(config: Config, data: Dataset, *, views: int | None = None) -> Config:
-    """Turn every None into a value, so that the configuration repeats the run. views: how many there are."""
+def settle(
+    config: Config, data: Dataset, *, views: int | None = None, transform: Transform | None = None
+) -> Config:
+    """Turn every None into a value, so that the configuration repeats the run.
+
+    views: how many there are. transform: the user's function that makes them.
+    """
     specs = config.views
-    if not specs:
+    if transform is not None:
+        own = OwnViews(transform, views=views or sum(spec.count for spec in specs) or 2)
+        specs = own.specs(data.train.source.read(torch.arange(1)))
+    elif not specs:
         specs = view_set(config.view_set or DEFAULT_VIEW_SET, size=view_size(data.size), views=views)
     elif views is not None:
         specs = share_out(specs, views)
@@ -173,7 +185,12 @@ def settle(config: Config, data: Dataset, *, views: int | None = None) -> Config
         ),
         view_set=None,
         views=specs,
+        transform=config.transform if transform is None else _name_of(transform),
     )
+
+
+def _name_of(transform: Transform) -> str:
+    return str(getattr(transform, "__qualname__", type(transform).__name__))
 
 
 def view_size(stored: int) -> int:
@@ -224,10 +241,17 @@ def _try_out(backbone: nn.Module, config: Config) -> None:
             ) from None
 
 
-def build(config: Config, data: Dataset, folder: RunFolder, fabric: Fabric | None = None) -> State:
+def build(
+    config: Config,
+    data: Dataset,
+    folder: RunFolder,
+    fabric: Fabric | None = None,
+    transform: Transform | None = None,
+) -> State:
     """Networks, optimizer, data and views of a settled configuration, at step 0.
 
-    fabric: what `launch` returned; one process, if not given.
+    fabric: what `launch` returned; one process, if not given. transform: the user's function that makes
+    views.
     """
     train = config.train
     fabric = fabric or open_fabric(train, devices=1, num_nodes=1)
@@ -252,10 +276,22 @@ def build(config: Config, data: Dataset, folder: RunFolder, fabric: Fabric | Non
         _arrange_buckets(wrapped, method, config, fabric)
     guard = Guard(fabric.device)
     optimizer = _optimizer(method, config, lr=config.optim.lr(loader.batch_size), maskable=guard.masked)
-    mean, std = data.statistics
-    kernel = train.view_kernel or best_view_kernel(train.device or "cpu")
-    augment = Augment(config.views, mean=mean, std=std, kernel=kernel)
+    augment = build_views(config, data, transform)
     return State(config, folder, fabric, method, wrapped, optimizer, augment, loader, guard)
+
+
+def build_views(config: Config, data: Dataset, transform: Transform | None = None) -> Views:
+    """What makes views of a batch."""
+    if transform is not None:
+        return OwnViews(transform, views=sum(spec.count for spec in config.views))
+    if config.transform is not None:
+        raise InputError(
+            f"the views of this run were made by a function of yours ({config.transform}); "
+            "give it again, from Python: resume(run, transform=...)"
+        )
+    mean, std = data.statistics
+    kernel = config.train.view_kernel or best_view_kernel(config.train.device or "cpu")
+    return Augment(config.views, mean=mean, std=std, kernel=kernel)
 
 
 def _arrange_buckets(wrapped: Any, method: JointEmbedding, config: Config, fabric: Fabric) -> None:
@@ -304,7 +340,7 @@ def best_device() -> Device:
 
 
 def best_view_kernel(device: Device) -> ViewKernel:
-    """numba's loops are three to ten times faster on a CPU (docs/results.md)."""
+    """numba's loops are five to ten times faster on a CPU (docs/decisions.md)."""
     return "numba" if device == "cpu" and find_spec("numba") is not None else "torch"
 
 

@@ -50,6 +50,7 @@ class RunFolder:
         self.bad_files = self.path / "bad_files.txt"
         self.bad_batch = self.path / "bad_batch.json"
         self.views = self.path / "views.png"
+        self.index = self.path / "index.npz"
         self.metrics = JsonLines(self.path / "metrics.jsonl")
         self.diagnostics = JsonLines(self.path / "diagnostics.jsonl")
         self.evaluation = JsonLines(self.path / "evaluation.jsonl")

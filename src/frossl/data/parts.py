@@ -1,0 +1,82 @@
+"""Files in a folder, a list or archives -> those to learn from and those to be tested on, with labels."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from frossl.data.files import ArchivedFiles, Chosen, Files, FolderFiles, read_list
+from frossl.data.index import Found, Index, index_folder
+from frossl.data.labels import Labels, class_folder_labels, named_labels
+from frossl.errors import InputError
+
+TEST_PARTS = ("val", "test")
+EXPECTED = "give a folder, a list (.txt, .csv), an archive (.zip, .tar), an array (.npy, .npz) or a name"
+
+
+def cache_root() -> Path:
+    """Where data sets are downloaded to and indexes are kept: $FROSSL_CACHE, or the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(os.environ.get("FROSSL_CACHE") or Path(base) / "frossl")
+
+
+PartFiles = tuple[Files, Labels | None]
+
+
+def parts_of(path: Path, found: Found | None) -> list[PartFiles]:
+    """The files to learn from and their labels, and, if there are any, those to be tested on."""
+    if path.is_dir():
+        shards = sorted(path.glob("*.tar"))
+        if shards and not any(entry.is_dir() for entry in os.scandir(path)):
+            return [_archived(ArchivedFiles(shards, cache=cache_root() / "index"))]
+        return folder_parts(path, found)
+    suffix = path.suffix.lower()
+    if suffix in (".txt", ".csv"):
+        files, given = read_list(path)
+        return [(files, named_labels(given))]
+    if suffix in (".zip", ".tar"):
+        return _split(*_archived(ArchivedFiles([path], cache=cache_root() / "index")))
+    raise InputError(f"{path} is a file of another kind; {EXPECTED}")
+
+
+def folder_parts(root: Path, found: Found | None = None) -> list[PartFiles]:
+    """All images below `root`; with `train/` and `val/` or `test/` in it, those as parts."""
+    tests = [root / name for name in TEST_PARTS if (root / name).is_dir()]
+    roots = [root / "train", tests[0]] if (root / "train").is_dir() and tests else [root]
+    parts: list[PartFiles] = []
+    names: tuple[str, ...] | None = None
+    for part in roots:
+        index = index_folder(part, cache=cache_root() / "index", found=found)
+        labels = _folder_labels(index, names)
+        names = labels.names if labels else None
+        parts.append((FolderFiles(part, index), labels))
+    return parts
+
+
+def _folder_labels(index: Index, names: tuple[str, ...] | None) -> Labels | None:
+    """Found out once for each folder, not for each file."""
+    used, row = np.unique(index.folder_of, return_inverse=True)
+    labels = class_folder_labels([index.folders[i] for i in used], names)
+    return labels and Labels(labels.values[torch.from_numpy(row)], labels.names)
+
+
+def _archived(files: ArchivedFiles) -> PartFiles:
+    """Labels from folders, or from the texts beside the images of a shard (`0001.jpg`, `0001.cls`)."""
+    if len(files.labels) > 1:
+        return files, Labels(torch.from_numpy(files.label_of.astype(np.int64)), files.labels)
+    return files, class_folder_labels(files.names)
+
+
+def _split(files: Files, labels: Labels | None) -> list[PartFiles]:
+    """An archive that holds `train/` and `val/` or `test/` is read as those parts."""
+    tops = {name.partition("/")[0] for name in files.names}
+    test = next((name for name in TEST_PARTS if name in tops), None)
+    if "train" not in tops or test is None:
+        return [(files, labels)]
+    train, held = (Chosen.beginning(files, f"{top}/") for top in ("train", test))
+    of_train = class_folder_labels(train.names)
+    of_held = class_folder_labels(held.names, of_train.names if of_train else None)
+    return [(train, of_train), (held, of_held)]
