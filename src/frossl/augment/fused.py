@@ -1,8 +1,8 @@
 """Views by compiled loops on a CPU: one after the other, all its steps while its pixels are in the cache.
 
 The same views as by matrices, to 5e-4 in [0, 1] (a blur's taps end at three deviations). numba compiles this
-on first use, in some seconds, and keeps the result. A view is held transposed between resize and blur: loops
-along the axis that lies contiguous in memory are those that become vector instructions.
+on first use, in some seconds, and keeps the result. Loops along the axis that lies contiguous in memory are
+those that become vector instructions, so a resize along columns is one along rows of what is turned round.
 """
 
 from __future__ import annotations
@@ -69,12 +69,14 @@ def fused_views(
     def make() -> None:
         side = max(size, *images.shape[-2:])
         scratch = [
-            np.empty((size, taps), np.float32),
-            np.empty((2, size), np.int64),
-            np.empty((C, side, side + PADDING), np.float32),
-            np.empty((C, side, side + PADDING), np.float32),
+            np.empty((2, size, taps), np.float32),
+            np.empty((2, 2, size), np.int64),
+            np.empty((side, side + PADDING), np.uint8),
+            np.empty((size, side + PADDING), np.float32),
+            np.empty((side, size + PADDING), np.float32),
             np.empty((C, size, size), np.float32),
-            np.empty(2 * size, np.float32),
+            np.empty(size + 1, np.float32),
+            np.empty(3 * size, np.float32),
         ]
         for start in starts:
             _make(source, start, min(start + lot, P), *given, *scratch)
@@ -89,8 +91,8 @@ def fused_views(
 
 
 @compiled
-def _weights(start: int, length: int, cubic: bool, weights: Floats, places: NDArray[np.int64]) -> None:
-    """Of each output pixel: its first and last source pixel, and the weights of those between."""
+def _weights(length: int, cubic: bool, weights: Floats, places: NDArray[np.int64]) -> None:
+    """Of each output pixel: its first and last pixel of `length`, and the weights of those between."""
     size = weights.shape[0]
     scale = length / size
     wide = max(scale, 1.0)
@@ -114,27 +116,29 @@ def _weights(start: int, length: int, cubic: bool, weights: Floats, places: NDAr
         for k in range(high - low):
             weights[i, k] /= total
         weights[i, high - low :] = 0
-        places[0, i], places[1, i] = start + low, start + high - 1
+        places[0, i], places[1, i] = low, high - 1
 
 
 @compiled
-def _transpose(source: Floats, out: Floats, rows: int, columns: int) -> None:
+def _transpose(source, top, left, rows, columns, out):  # type: ignore[no-untyped-def]
     """Four rows at a time, so that they become one vector in each column."""
     whole = rows - rows % 4
     for i in range(0, whole, 4):
-        a, b, c, d = source[i], source[i + 1], source[i + 2], source[i + 3]
+        y = top + i
+        a, b, c, d = source[y], source[y + 1], source[y + 2], source[y + 3]
         for j in range(columns):
-            out[j, i] = a[j]
-            out[j, i + 1] = b[j]
-            out[j, i + 2] = c[j]
-            out[j, i + 3] = d[j]
+            x = left + j
+            out[j, i] = a[x]
+            out[j, i + 1] = b[x]
+            out[j, i + 2] = c[x]
+            out[j, i + 3] = d[x]
     for i in range(whole, rows):
         for j in range(columns):
-            out[j, i] = source[i, j]
+            out[j, i] = source[top + i, left + j]
 
 
 @compiled
-def _combine(pixels, offset, first, last, weights, scale, row):  # type: ignore[no-untyped-def]
+def _combine(pixels, first, last, weights, scale, row):  # type: ignore[no-untyped-def]
     """row = scale · Σ_k weights[k] · pixels[first + k], four at a time, as writing costs more than adding.
 
     Weights beyond the last pixel are zero.
@@ -152,29 +156,29 @@ def _combine(pixels, offset, first, last, weights, scale, row):  # type: ignore[
         p, q = pixels[min(start, last)], pixels[min(start + 1, last)]
         r, s = pixels[min(start + 2, last)], pixels[min(start + 3, last)]
         for x in range(len(row)):
-            i = offset + x
-            part = a * np.float32(p[i]) + b * np.float32(q[i]) + c * np.float32(r[i]) + d * np.float32(s[i])
+            part = a * np.float32(p[x]) + b * np.float32(q[x]) + c * np.float32(r[x]) + d * np.float32(s[x])
             row[x] = part if k == 0 else row[x] + part
 
 
 @compiled
-def _resize(image, box, flip, cubic, weights, places, tall, turned, out):  # type: ignore[no-untyped-def]
-    """The crop as (C, x, y) in [0, 1]: rows first, then, turned round, columns."""
+def _resize(image, box, flip, cubic, weights, places, turned, wide, tall, out):  # type: ignore[no-untyped-def]
+    """The crop as (C, y, x) in [0, 1]. Its bytes are turned round, so that columns become rows to combine;
+    what comes of them is turned back, and its rows are combined."""
     top, left, height, width = box
     size, scale = out.shape[1], np.float32(1 / 255)
-    _weights(top, height, cubic, weights, places)
+    _weights(width, cubic, weights[0], places[0])
+    _weights(height, cubic, weights[1], places[1])
     for c in range(image.shape[0]):
-        for y in range(size):
-            first, last = places[0, y], places[1, y]
-            _combine(image[c], left, first, last, weights[y], scale, tall[c, y, :width])
-    _weights(0, width, cubic, weights, places)
-    for c in range(image.shape[0]):
-        _transpose(tall[c], turned[c], size, width)
+        _transpose(image[c], top, left, height, width, turned)
         for x in range(size):
-            row, first, last = out[c, size - 1 - x if flip else x], places[0, x], places[1, x]
-            _combine(turned[c], 0, first, last, weights[x], ONE, row)
-            for y in range(size):
-                row[y] = min(max(row[y], ZERO), ONE)
+            row = wide[size - 1 - x if flip else x, :height]
+            _combine(turned, places[0, 0, x], places[0, 1, x], weights[0, x], scale, row)
+        _transpose(wide, 0, 0, size, height, tall)
+        for y in range(size):
+            row = out[c, y]
+            _combine(tall, places[1, 0, y], places[1, 1, y], weights[1, y], ONE, row)
+            for x in range(size):
+                row[x] = min(max(row[x], ZERO), ONE)
 
 
 @compiled
@@ -246,7 +250,7 @@ def _gray(view: Floats) -> None:
 
 @compiled
 def _gauss(sigma: float, most: int, taps: Floats) -> int:
-    """Weights of the pixels at distance 0, 1, … on one side; returns how far they reach."""
+    """Weights of the pixels at distance 0, 1, … on one side, then a zero; returns how far they reach."""
     radius = min(math.ceil(3 * sigma), most)
     total = 0.0
     for k in range(radius + 1):
@@ -254,32 +258,49 @@ def _gauss(sigma: float, most: int, taps: Floats) -> int:
         total += taps[k] if k == 0 else 2 * taps[k]
     for k in range(radius + 1):
         taps[k] /= total
+    taps[radius + 1 :] = 0
     return radius
 
 
 @compiled
-def _blur_rows(source: Floats, out: Floats, taps: Floats, radius: int, size: int) -> None:
-    """Along the first axis, edges reflected."""
-    for i in range(size):
-        row, center = out[i], source[i]
-        for j in range(size):
-            row[j] = taps[0] * center[j]
-        for k in range(1, radius + 1):
-            weight, before, after = taps[k], abs(i - k), (size - 1) - abs((size - 1) - (i + k))
-            above, below = source[before], source[after]
-            for j in range(size):
-                row[j] += weight * (above[j] + below[j])
+def _blurred_row(plane, y, taps, radius, padded, out):  # type: ignore[no-untyped-def]
+    """One row, blurred along columns and then along itself; edges reflected, two distances at a time."""
+    size = len(out)
+    row, center, edge = padded[radius : radius + size], plane[y], size - 1
+    for x in range(size):
+        row[x] = taps[0] * center[x]
+    for k in range(1, radius + 1, 2):
+        far = min(k + 1, radius)
+        a, b = plane[abs(y - k)], plane[edge - abs(edge - y - k)]
+        c, d = plane[abs(y - far)], plane[edge - abs(edge - y - far)]
+        near, next_weight = taps[k], taps[k + 1]
+        for x in range(size):
+            row[x] += near * (a[x] + b[x]) + next_weight * (c[x] + d[x])
+    for k in range(1, radius + 1):
+        row_start, row_end = radius, radius + edge
+        padded[row_start - k], padded[row_end + k] = padded[row_start + k], padded[row_end - k]
+    for x in range(size):
+        out[x] = taps[0] * row[x]
+    for k in range(1, radius + 1, 2):
+        far = min(k + 1, radius)
+        a, b = padded[radius - k : radius - k + size], padded[radius + k : radius + k + size]
+        c, d = padded[radius - far : radius - far + size], padded[radius + far : radius + far + size]
+        near, next_weight = taps[k], taps[k + 1]
+        for x in range(size):
+            out[x] += near * (a[x] + b[x]) + next_weight * (c[x] + d[x])
 
 
 @compiled
 def _make(  # type: ignore[no-untyped-def]
     images, start, stop, box, flip, jitter, order, gray, sigma, solarize, cubic, mean, inverse_std, out,
-    weights, places, tall, turned, view, taps,
+    weights, places, turned, wide, tall, view, taps, padded,
 ):  # fmt: skip
     size, count = out.shape[2], images.shape[0]
-    flat = view.reshape(3, size * size)
     for p in range(start, stop):
-        _resize(images[p % count], box[p], flip[p], cubic, weights, places, tall, turned, view)
+        radius = _gauss(sigma[p], size - 1, taps) if sigma[p] > 0 else 0
+        work = view if radius else out[p]  # a blur reads from one place and writes to another
+        _resize(images[p % count], box[p], flip[p], cubic, weights, places, turned, wide, tall, work)
+        flat = work.reshape(3, size * size)
         for place in range(4):
             which = order[p, place]
             amount = jitter[p, which]
@@ -293,18 +314,13 @@ def _make(  # type: ignore[no-untyped-def]
                 _hue(flat, amount)
         if gray[p]:
             _gray(flat)
-        radius = _gauss(sigma[p], size - 1, taps) if sigma[p] > 0 else 0
         for c in range(3):
-            if radius:
-                _blur_rows(view[c], tall[c], taps, radius, size)
-                _transpose(tall[c], view[c], size, size)
-                _blur_rows(view[c], tall[c], taps, radius, size)
-            else:
-                _transpose(view[c], tall[c], size, size)
             for y in range(size):
-                row, target = tall[c, y], out[p, c, y]
+                row = out[p, c, y]
+                if radius:
+                    _blurred_row(view[c], y, taps, radius, padded, row)
                 if solarize[p]:
                     for x in range(size):
                         row[x] = ONE - row[x] if row[x] >= HALF else row[x]
                 for x in range(size):
-                    target[x] = (row[x] - mean[c]) * inverse_std[c]
+                    row[x] = (row[x] - mean[c]) * inverse_std[c]
