@@ -50,9 +50,8 @@ class BadStepError(TrainingError):
 
     def __init__(self, step: int, numbers: Mapping[str, float], place: str = "") -> None:
         self.step, self.numbers = step, dict(numbers)
-        self.term = next((name for name, value in numbers.items() if not math.isfinite(value)), "weights")
-        if place:
-            self.term = "z"
+        lost = [name for name, value in numbers.items() if not math.isfinite(value)]
+        self.term = "z" if place else next(iter(lost), "weights")
         said = place or ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
         super().__init__(f"step {step} is not finite: {self.term} ({said}); try a lower --lr")
 

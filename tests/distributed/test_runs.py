@@ -218,8 +218,7 @@ def test_a_node_that_is_killed_ends_the_other_within_a_minute_and_the_run_resume
     assert_same(weights(pair), weights(tmp_path / "run"))
 
 
-def test_a_file_holds_no_more_than_tensors(pair):
-    """What a checkpoint records of its processes, read without running code."""
+def test_a_checkpoint_says_how_many_processes_wrote_it_and_runs_no_code(pair):
     newest = sorted((pair / "checkpoints").iterdir())[-1]
     content = torch.load(newest, weights_only=True)
     assert (content["step"], content["processes"]) == (60, 2)

@@ -13,6 +13,7 @@ import torch
 import torchvision.datasets as classic
 from PIL import Image
 
+import frossl.data
 from frossl.data import NAMED, open_dataset
 from frossl.data.labels import stratified
 from frossl.errors import ConfigError, FrosslError, InputError
@@ -163,6 +164,23 @@ def test_imagenet_is_checked_and_a_fraction_of_every_class_is_taken(tmp_path):
         open_dataset("imagenet", root=tmp_path / "nowhere")
     with pytest.raises(InputError, match="data set that has a name"):
         open_dataset(tmp_path, root=tmp_path)
+
+
+def test_imagenet100_is_chosen_out_of_the_whole(tmp_path):
+    listed = (Path(frossl.data.__file__).parent / "imagenet100.txt").read_text().split()
+    assert len(set(listed)) == 100
+    known = sorted([*listed, *(f"n{c:08d}" for c in range(900))])
+    assert len(set(known)) == 1000
+    for part in ("train", "val"):
+        for number, name in enumerate(known):
+            path = tmp_path / part / name / "0.png"
+            path.parent.mkdir(parents=True)
+            Image.new("L", (4, 4), number % 256).save(path)
+    data = open_dataset("imagenet100", root=tmp_path)
+    assert (len(data.train.source), len(data.test.source)) == (100, 100)
+    assert data.train.labels.names == tuple(sorted(listed))
+    assert data.test.labels.values.tolist() == list(range(100))
+    assert [name.partition("/")[0] for name in data.test.source.names] == sorted(listed)
 
 
 def test_a_fraction_keeps_one_of_every_class_and_is_seeded():

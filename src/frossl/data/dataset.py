@@ -11,6 +11,7 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CIFAR10: Statistics = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+STL10: Statistics = ((0.4914, 0.4823, 0.4466), (0.247, 0.243, 0.261))
 FASHION_MNIST: Statistics = ((0.2860,), (0.3530,))
 CIFAR100: Statistics = ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
 

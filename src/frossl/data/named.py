@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from frossl.data.dataset import CIFAR10, CIFAR100, FASHION_MNIST, IMAGENET, Dataset, Part, Statistics
-from frossl.data.files import ListedFiles
+from frossl.data.dataset import CIFAR10, CIFAR100, FASHION_MNIST, STL10, Dataset, Part, Statistics
+from frossl.data.files import Chosen, ListedFiles
 from frossl.data.labels import Labels, named_labels
 from frossl.data.parts import PartFiles, cache_root, folder_parts
 from frossl.data.sources import ArraySource
@@ -82,7 +83,7 @@ def _stl10(root: Path | None) -> Dataset:
         images = torch.from_numpy(np.ascontiguousarray(data.data))
         return Part(ArraySource(images), Labels(torch.as_tensor(data.labels).long(), tuple(data.classes)))
 
-    return Dataset("stl10", part("train+unlabeled"), part("test"), IMAGENET)
+    return Dataset("stl10", part("train+unlabeled"), part("test"), STL10)
 
 
 def _eurosat(root: Path | None) -> list[PartFiles]:
@@ -112,6 +113,27 @@ def _class_folders(name: str, classes: int) -> Callable[[Path | None], list[Part
         return folder_parts(place)
 
     return open_it
+
+
+def _imagenet100(root: Path | None) -> list[PartFiles]:
+    """The classes that contrastive multiview coding chose (Tian et al., 2019), out of the whole of ImageNet;
+    or a folder of a hundred classes as it is."""
+    place = root or cache_root() / "imagenet100"
+    if len(_subfolders(place / "train")) != 1000:
+        return _class_folders("imagenet100", 100)(place)
+    listed = resources.files("frossl") / "data" / "imagenet100.txt"
+    return [_of_classes(part, listed.read_text().split()) for part in _class_folders("imagenet", 1000)(place)]
+
+
+def _of_classes(part: PartFiles, classes: Sequence[str]) -> PartFiles:
+    """The files of some classes."""
+    files, labels = part
+    if labels is None or not set(classes) <= set(labels.names):
+        raise InputError("the class folders are not named as ImageNet's (n01440764, …); rename them")
+    kept = named_labels([labels.names[value] for value in labels.values.tolist()], sorted(classes))
+    assert kept is not None
+    numbers = (kept.values >= 0).nonzero()[:, 0]
+    return Chosen(files, numbers.numpy()), Labels(kept.values[numbers], kept.names)
 
 
 def _tiny_imagenet(root: Path | None) -> list[PartFiles]:
@@ -190,8 +212,6 @@ NAMED: dict[str, Named] = {
     "eurosat": Named("27,000 satellite images of 64 px, 10 classes", _eurosat),
     "imagenette": Named("9,469 + 3,925 photographs, 10 classes of ImageNet", _imagenette),
     "tiny-imagenet": Named("100,000 + 10,000 images of 64 px, 200 classes; give --root", _tiny_imagenet),
-    "imagenet100": Named(
-        "100 classes of ImageNet, whichever yours are; give --root", _class_folders("imagenet100", 100)
-    ),
+    "imagenet100": Named("100 classes of ImageNet: of CMC's list, or those in --root", _imagenet100),
     "imagenet": Named("1,281,167 + 50,000 photographs; give --root", _class_folders("imagenet", 1000)),
 }
