@@ -19,7 +19,8 @@ def eigenvalues(x: Tensor) -> Tensor:
     x = _wide(x)
     x = x - x.mean(0)
     gram = x @ x.T if x.shape[0] < x.shape[1] else x.T @ x
-    return torch.linalg.eigvalsh(gram / x.shape[0]).flip(0).clamp_min(0)
+    spectrum: Tensor = torch.linalg.eigvalsh(gram / x.shape[0])
+    return spectrum.flip(0).clamp_min(0)
 
 
 def effective_rank(spectrum: Tensor) -> Tensor:

@@ -340,7 +340,7 @@ def best_device() -> Device:
 
 
 def best_view_kernel(device: Device) -> ViewKernel:
-    """numba's loops are five to ten times faster on a CPU (docs/decisions.md)."""
+    """numba's loops are six to ten times faster on a CPU (docs/results.md)."""
     return "numba" if device == "cpu" and find_spec("numba") is not None else "torch"
 
 
