@@ -141,6 +141,9 @@ def test_a_table_of_paths_and_labels(classes, tmp_path):
     labels = open_dataset(tmp_path / "list.csv").train.labels
     assert labels.names == ("a", "b")
     assert labels.values.tolist() == [0, 0, 0, -1, 0, 0, 1, 1, 1, 1, 1, 1]
+    excel = "\ufeff" + "\r\n".join(["path,label", *rows])
+    (tmp_path / "excel.csv").write_bytes(excel.encode())
+    assert torch.equal(open_dataset(tmp_path / "excel.csv").train.labels.values, labels.values)
     (tmp_path / "bad.csv").write_text("file\nx.png\n")
     with pytest.raises(InputError, match="no column `path`"):
         open_dataset(tmp_path / "bad.csv")
@@ -237,6 +240,17 @@ def test_arrays(tmp_path):
     assert torch.equal(pixels_of(data), expected)
     assert data.train.labels.names == ("x", "y", "z")
     assert data.test.labels.values.tolist() == [0, 1]
+    np.savez(tmp_path / "named.npz", images=images, labels=np.array(["y", "x", "y"] * 3))
+    assert open_dataset(tmp_path / "named.npz").train.labels.values.tolist() == [1, 0, 1] * 3
+    for name, words, content in (
+        ("short", "9 images and 5 labels", {"labels": np.arange(5)}),
+        ("few", "9 classes and 1 class_names", {"labels": np.arange(9), "class_names": ["x"]}),
+        ("odd", "labels of bool", {"labels": np.ones(9, bool)}),
+        ("none", "give at least two images", {"images": images[:0]}),
+    ):
+        np.savez(tmp_path / f"{name}.npz", **{"images": images, **content})
+        with pytest.raises(InputError, match=words):
+            open_dataset(tmp_path / f"{name}.npz")
     np.save(tmp_path / "float.npy", images / 255)
     with pytest.raises(InputError, match="expected uint8"):
         open_dataset(tmp_path / "float.npy")

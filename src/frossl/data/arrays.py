@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from frossl.data.dataset import IMAGENET, Dataset, Part, Statistics
-from frossl.data.labels import Labels
+from frossl.data.labels import Labels, named_labels
 from frossl.data.sources import ArraySource
 from frossl.errors import InputError
 
@@ -33,8 +33,15 @@ def open_array(path: Path) -> Dataset:
     names = tuple(map(str, content["class_names"])) if "class_names" in content.files else None
 
     def part_of(images: str, labels: str | None) -> Part:
-        values = content[labels] if labels is not None and labels in content.files else None
-        return Part(ArraySource(_as_images(path, content[images])), _numbered(values, names))
+        source = ArraySource(_as_images(path, content[images]))
+        if labels is None or labels not in content.files:
+            return Part(source, None)
+        values = content[labels].reshape(-1)
+        if len(values) != len(source):
+            raise InputError(
+                f"{path} holds {len(source)} {images} and {len(values)} {labels}; give one for each"
+            )
+        return Part(source, _labels(path, values, names))
 
     test = part_of("test_images", "test_labels") if "test_images" in content.files else None
     train = part_of(known["images"], known.get("labels"))
@@ -44,6 +51,8 @@ def open_array(path: Path) -> Dataset:
 def _as_images(path: Path, array: NDArray[Any]) -> Tensor:
     if array.dtype != np.uint8 or array.ndim not in (3, 4):
         raise InputError(f"{path} holds {array.dtype} {array.shape}; expected uint8 (N, H, W, C)")
+    if len(array) < 2 or 0 in array.shape:
+        raise InputError(f"{path} holds {array.shape}; give at least two images")
     if array.ndim == 3:
         array = array[:, None]
     elif array.shape[-1] in (1, 3, 4) and array.shape[1] not in (1, 3, 4):
@@ -51,11 +60,17 @@ def _as_images(path: Path, array: NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.array(array, order="C"))
 
 
-def _numbered(values: NDArray[Any] | None, names: tuple[str, ...] | None) -> Labels | None:
-    if values is None:
-        return None
-    numbers = torch.from_numpy(np.asarray(values).astype(np.int64).reshape(-1))
-    return Labels(numbers, names or tuple(map(str, range(int(numbers.max()) + 1))))
+def _labels(path: Path, values: NDArray[Any], names: tuple[str, ...] | None) -> Labels | None:
+    """Numbers from 0 on, negative ones for none; or the names themselves."""
+    if values.dtype.kind in "US":
+        return named_labels([str(value) for value in values.tolist()], names)
+    if values.dtype.kind not in "iuf":
+        raise InputError(f"{path} holds labels of {values.dtype}; give numbers or names")
+    numbers = torch.from_numpy(values.astype(np.int64)).clamp_min(-1)
+    count = int(numbers.max()) + 1
+    if names is not None and len(names) < count:
+        raise InputError(f"{path} holds {count} classes and {len(names)} class_names; give one for each")
+    return Labels(numbers, names or tuple(map(str, range(count))))
 
 
 def _statistics(array: NDArray[Any]) -> Statistics:

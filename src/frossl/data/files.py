@@ -98,7 +98,7 @@ class ListedFiles:
 
 def read_list(path: Path) -> tuple[ListedFiles, list[str | None]]:
     """A text file with a path on each line, or CSV with the columns `path` and, if known, `label`."""
-    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    text = path.read_text(encoding="utf-8", errors="surrogateescape").removeprefix("\ufeff")
     labels: list[str | None]
     if path.suffix.lower() == ".csv":
         reader = csv.DictReader(io.StringIO(text))
