@@ -298,15 +298,20 @@ def _reopened(config: Config, folder: RunFolder, console: Console) -> tuple[Conf
     """The settled configuration and the data of a run that goes on; they must be what it began with."""
     engine.check(config)
     dataset = _opened(config, console)
+    _check_same(config, folder, dataset)
+    if not any(folder.checkpoints.iterdir()):
+        _check_weights(config, folder.read_json("provenance.json"))
+    return engine.settle(config, dataset), dataset
+
+
+def _check_same(config: Config, folder: RunFolder, dataset: Dataset) -> None:
+    """The images must be those that the run began with."""
     known, source = folder.read_json("provenance.json"), dataset.train.source
     if source.digest != known["index_digest"]:
         raise InputError(
             f"{config.data.source} holds other images than this run began with ({len(source)} now, "
             f"{known['images']} then{_changes(folder, source)}); put them back, or start a new run"
         )
-    if not any(folder.checkpoints.iterdir()):
-        _check_weights(config, known)
-    return engine.settle(config, dataset), dataset
 
 
 def _changes(folder: RunFolder, source: Source) -> str:
@@ -367,8 +372,18 @@ def pack(
     console = _console(quiet)
     config = Config(data=_data(Data(size=size), data, root=root, fraction=fraction, max_bad=max_bad))
     dataset = _opened(config, console)
+    if size not in (None, dataset.size):
+        raise InputError(
+            f"{data} holds pixels of {dataset.size} px, which are packed as they are; leave out --size"
+        )
     with Counting(console, f"packing {data} at {dataset.size} px") as counting:
         pack_images(dataset, Path(out), progress=counting.update)
+    parts = [dataset.train, *([dataset.test] if dataset.test is not None else [])]
+    bad = {name: why for part in parts for name, why in part.source.bad_files().items()}
+    if bad:
+        lines = "".join(f"{name!r}\t{why!r}\n" for name, why in sorted(bad.items()))
+        (Path(out) / "bad_files.txt").write_text(lines, encoding="utf-8")
+        _say(console, f"{len(bad)} files could not be read and are left out: {Path(out) / 'bad_files.txt'}")
     return Path(out)
 
 
@@ -622,7 +637,9 @@ def _compare(
     device = config.train.device if config.train.device != "cuda" else engine.best_device()
     trained = load_encoder(run).to(device)
     _check_weights(config, folder.read_json("provenance.json"))
-    split = labelled_split(_opened(config, _console(quiet=True)))
+    dataset = _opened(config, _console(quiet=True))
+    _check_same(config, folder, dataset)
+    split = labelled_split(dataset)
     untrained = trained.with_backbone(engine.build_method(config).encoder).to(device)
     largest = max(config.views, key=lambda spec: spec.size)
 
@@ -689,10 +706,10 @@ def _check_weights(config: Config, known: dict[str, Any]) -> None:
 
 def _data(config: Data, source: str | Path, *, root: str | Path | None = None, **given: Any) -> Data:
     """Paths are made absolute: a run must find its images again from anywhere."""
-    path, name = Path(source).expanduser(), str(source)
+    path, name = Path(os.path.expanduser(source)), str(source)
     if name.strip() and name not in NAMED and path.exists():
         name = str(path.absolute())
-    folder = None if root is None else str(Path(root).expanduser().absolute())
+    folder = None if root is None else str(Path(os.path.expanduser(root)).absolute())
     return _given(config, source=name, root=folder, **given)
 
 

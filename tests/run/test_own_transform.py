@@ -80,11 +80,24 @@ def test_the_callers_random_numbers_stay_as_they_were(batch):
         (lambda image: image, "returned torch.uint8"),
         (lambda image: image.float()[:, :5], "views are squares"),
         (lambda image: [image.float(), 7], "returned int"),
+        (lambda image: None, "returned NoneType"),
+        (
+            lambda image: image.float()[:, : 8 + image[0, 0, 0] % 9, : 8 + image[0, 0, 0] % 9],
+            "the same shapes",
+        ),
+        (lambda image: [image.float()] * (2 + int(image[0, 0, 0]) % 2), "the same shapes"),
     ],
 )
 def test_what_is_no_view_is_refused(transform, words, batch):
+    batch.images[:, 0, 0, 0] = torch.arange(6)
     with pytest.raises(InputError, match=words):
         OwnViews(transform)(batch, CLOCK)
+
+
+def test_views_of_other_channels_are_refused_and_of_other_precision_taken(batch):
+    with pytest.raises(InputError, match="3 channels to 1"):
+        OwnViews(lambda image: image.float()[:1]).specs(batch)
+    assert OwnViews(lambda image: image.double())(batch, CLOCK)[0].dtype == torch.float32
 
 
 def test_a_run_with_a_transform_goes_on_with_it_to_the_same_bits(tmp_path, monkeypatch):
@@ -99,6 +112,12 @@ def test_a_run_with_a_transform_goes_on_with_it_to_the_same_bits(tmp_path, monke
     monkeypatch.delenv("FROSSL_MAX_STEPS")
     with pytest.raises(InputError, match="made by a function of yours"):
         frossl.resume(run.path, quiet=True)
+    settings |= {"transform": None, "views": 2}
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "1")
+    plain = frossl.pretrain("cifar10-mini", out=tmp_path / "plain", **settings)
+    monkeypatch.delenv("FROSSL_MAX_STEPS")
+    with pytest.raises(InputError, match="leave the transform out"):
+        frossl.resume(plain.path, transform=classic, quiet=True)
     frossl.resume(run.path, transform=classic, quiet=True)
     whole, parts = (load_file(tmp_path / name / "encoder.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)

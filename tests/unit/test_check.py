@@ -33,7 +33,7 @@ def test_copies_are_counted_and_named_where_they_cross(parts):
     assert (found.images, found.test_images, found.size, found.classes) == (13, 6, 20, ("a", "b"))
     assert found.copies == 2
     assert found.crossing == (("b/03.png", "a/leak.png"),)
-    assert set(found.bad_files) == {"a/empty.jpg", "a/cut.png"}
+    assert set(found.bad_files) == {"a/empty.jpg", "test: a/cut.png"}
 
 
 def test_arrays_and_data_without_a_test_part_are_looked_through(parts):

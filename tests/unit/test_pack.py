@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -105,3 +106,47 @@ def test_a_run_learns_from_packed_images_what_it_learns_from_files(parted, tmp_p
     one, other = (torch.load(sorted((run.path / "checkpoints").iterdir())[-1]) for run in runs)
     for name, value in one["method"].items():
         assert torch.equal(value, other["method"][name]), name
+
+
+def test_a_pack_that_was_stopped_at_once_goes_on(photos, tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("frossl.data.sources.FileSource.read", killed)
+        with pytest.raises(KeyboardInterrupt):
+            api.pack(photos, out=tmp_path / "packed", size=16, quiet=True)
+    assert (tmp_path / "packed" / "images.bin").exists()
+    assert (
+        len(open_dataset(api.pack(photos, out=tmp_path / "packed", size=16, quiet=True)).train.source) == 12
+    )
+
+
+def test_a_pack_takes_no_folder_that_holds_something_else(photos, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for out in (photos, tmp_path / "file"):
+        with pytest.raises(InputError, match="choose another --out"):
+            api.pack(photos, out=out, size=16, quiet=True)
+
+
+def test_what_cannot_be_packed_is_refused(tmp_path):
+    np.save(tmp_path / "wide.npy", np.zeros((5, 16, 24, 3), np.uint8))
+    with pytest.raises(InputError, match="squares are packed"):
+        api.pack(tmp_path / "wide.npy", out=tmp_path / "wide", quiet=True)
+    np.save(tmp_path / "x.npy", np.zeros((5, 16, 16, 3), np.uint8))
+    with pytest.raises(InputError, match="leave out --size"):
+        api.pack(tmp_path / "x.npy", out=tmp_path / "x", size=8, quiet=True)
+
+
+def test_what_was_left_out_is_named(photos, tmp_path):
+    (photos / "broken.jpg").write_bytes(b"x")
+    api.pack(photos, out=tmp_path / "packed", size=16, quiet=True)
+    assert "broken.jpg" in (tmp_path / "packed" / "bad_files.txt").read_text()
+
+
+@pytest.mark.parametrize("content", ["[]", "null", '{"version": 1}'])
+def test_a_damaged_description_is_refused(content, photos, tmp_path):
+    folder = api.pack(photos, out=tmp_path / "packed", size=16, quiet=True)
+    (folder / "pack.json").write_text(content)
+    with pytest.raises(InputError, match="pack the images again"):
+        open_dataset(folder)

@@ -193,6 +193,147 @@ def test_shards_of_webdataset(classes, tmp_path):
     assert sorted(data.train.labels.values.tolist()) == [0] * 6 + [1] * 6
 
 
+def tar_of(path: Path, members: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def test_shards_have_the_labels_of_the_folders_in_them_or_none(classes, tmp_path):
+    raw = (classes / "a" / "00.png").read_bytes()
+    for kind, name in (("foldered", "{c}/{i}.png"), ("flat", "{i}.png")):
+        (tmp_path / kind).mkdir()
+        for number in range(3):
+            members = {name.format(c="ab"[i % 2], i=i): raw for i in range(4)}
+            tar_of(tmp_path / kind / f"{number}.tar", members)
+    assert open_dataset(tmp_path / "foldered").train.labels.names == ("a", "b")
+    assert open_dataset(tmp_path / "flat").train.labels is None
+
+
+def test_a_stray_archive_beside_images_is_left_alone(classes, tmp_path):
+    tar_of(classes / "backup.tar", {"x.png": b"x"})
+    assert len(open_dataset(classes).train.source) == 12
+    (tmp_path / "shards" / ".hidden").mkdir(parents=True)
+    raw = (classes / "a" / "00.png").read_bytes()
+    tar_of(tmp_path / "shards" / "0.tar", {f"{i}.png": raw for i in range(3)})
+    assert len(open_dataset(tmp_path / "shards").train.source) == 3
+
+
+@pytest.mark.parametrize("damage", ["header", "end"])
+def test_a_damaged_tar_is_refused_not_read_in_part(damage, classes, tmp_path):
+    raw = (classes / "a" / "00.png").read_bytes()
+    path = tar_of(tmp_path / "x.tar", {f"{i}.png": raw for i in range(6)})
+    content = bytearray(path.read_bytes())
+    with tarfile.open(path) as archive:
+        place = archive.getmembers()[4].offset
+    content[place + 10] ^= 255
+    path.write_bytes(content if damage == "header" else content[:place])
+    with pytest.raises(InputError, match="damaged or cut off after 4 files"):
+        open_dataset(path)
+
+
+@pytest.mark.parametrize("wrap", ["photos/", "photos/./", "./photos/"])
+def test_an_archive_of_one_folder_is_read_as_what_is_in_it(wrap, classes, tmp_path):
+    members = {
+        f"{wrap}{part}/{path.parent.name}/{path.name}": path.read_bytes()
+        for part in ("train", "val")
+        for path in sorted(classes.rglob("*.png"))
+    }
+    data = open_dataset(tar_of(tmp_path / "parts.tar", members))
+    assert (len(data.train.source), len(data.test.source)) == (12, 12)
+    assert data.test.labels.values.tolist() == [0] * 6 + [1] * 6
+    plain = {name.replace("train/", ""): raw for name, raw in members.items() if "train/" in name}
+    assert open_dataset(tar_of(tmp_path / "plain.tar", plain)).train.labels.names == ("a", "b")
+
+
+def test_second_names_in_a_tar_and_a_zip_at_its_end(classes, tmp_path):
+    with zipfile.ZipFile(tmp_path / "inner.zip", "w") as archive:
+        archive.writestr("a.txt", "x")
+    os.link(classes / "a" / "00.png", classes / "a" / "again.png")
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        archive.add(classes, ".")
+        archive.add(tmp_path / "inner.zip", "z.zip")
+    assert len(open_dataset(tmp_path / "x.tar").train.source) == 13
+    assert torch.equal(pixels_of(open_dataset(tmp_path / "x.tar")), pixels_of(open_dataset(classes)))
+
+
+def test_members_that_cannot_be_read_in_place_are_bad_files(classes, tmp_path):
+    paths = sorted(classes.rglob("*.png"))
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for number, path in enumerate(paths):
+            archive.write(path, f"{number}.png", zipfile.ZIP_LZMA if number == 3 else zipfile.ZIP_STORED)
+    source = open_dataset(tmp_path / "x.zip").train.source
+    source.read(torch.arange(12))
+    assert list(source.bad_files()) == ["3.png"]
+    (tmp_path / "x.zip").write_bytes((tmp_path / "x.zip").read_bytes()[:-30])
+    with pytest.raises(InputError, match="cannot be read as a zip"):
+        open_dataset(tmp_path / "x.zip")
+
+
+def test_a_member_that_claims_to_be_empty_is_not_unpacked(classes, tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(classes.rglob("*.png")):
+            archive.write(path, path.name + ".png")
+        archive.writestr("bomb.png", b"")
+    source = open_dataset(tmp_path / "x.zip").train.source
+    source.read(torch.arange(13))
+    assert source.bad_files() == {"bomb.png": "empty"}
+
+
+def test_a_folder_that_was_reached_by_a_link_stays_when_the_link_goes(tmp_path):
+    write_image(tmp_path / "data" / "q" / "x" / "1.png", width=9, height=9)
+    (tmp_path / "data" / "m").mkdir()
+    (tmp_path / "data" / "m" / "link").symlink_to(tmp_path / "data" / "q" / "x")
+    age(tmp_path / "data")
+    assert list(index_folder(tmp_path / "data", cache=tmp_path / "cache").names) == ["m/link/1.png"]
+    (tmp_path / "data" / "m" / "link").unlink()
+    assert list(index_folder(tmp_path / "data", cache=tmp_path / "cache").names) == ["q/x/1.png"]
+
+
+def test_a_jpeg_is_turned_wherever_it_says_so():
+    plain = encoded(picture("RGB"), "JPEG", quality=95)
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    turned = encoded(picture("RGB"), "JPEG", quality=95, exif=exif)
+    padding = b"\xff\xe2" + (8002).to_bytes(2, "big") + b"\0" * 8000
+    late = turned[:2] + padding + turned[2:]
+    expected = decode(turned, 40)
+    assert np.abs(decode(late, 40).astype(int) - expected).max() <= 2
+    assert np.abs(decode(plain, 40).astype(int) - expected).max() > 20
+
+
+def test_lists_that_are_no_lists_are_refused(tmp_path):
+    (tmp_path / "wide.txt").write_bytes("a.png\n".encode("utf-16"))
+    with pytest.raises(InputError, match="UTF-16"):
+        open_dataset(tmp_path / "wide.txt")
+    (tmp_path / "quotes.csv").write_text('path\n"' + "x" * 200_000 + "\n")
+    with pytest.raises(InputError, match="check its quotes"):
+        open_dataset(tmp_path / "quotes.csv")
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(InputError, match="no regular file"):
+        open_dataset(tmp_path / "pipe.txt")
+
+
+def test_a_train_folder_alone_has_its_labels_and_a_flat_test_part_none(classes, tmp_path):
+    (tmp_path / "set").mkdir()
+    classes.rename(tmp_path / "set" / "train")
+    assert open_dataset(tmp_path / "set").train.labels.names == ("a", "b")
+    write_image(tmp_path / "set" / "val" / "1.png", width=20, height=20)
+    data = open_dataset(tmp_path / "set")
+    assert len(data.test.source) == 1
+    assert data.test.labels is None
+
+
+def test_channels_are_the_shorter_axis(tmp_path):
+    np.save(tmp_path / "many.npy", np.zeros((5, 16, 16, 13), np.uint8))
+    assert open_dataset(tmp_path / "many.npy").train.source.channels == 13
+    np.save(tmp_path / "first.npy", np.zeros((5, 13, 16, 16), np.uint8))
+    assert open_dataset(tmp_path / "first.npy").train.source.channels == 13
+
+
 def test_archives_that_have_not_changed_are_not_listed_again(classes, tmp_path, monkeypatch):
     monkeypatch.setenv("FROSSL_CACHE", str(tmp_path / "cache"))
     with tarfile.open(tmp_path / "x.tar", "w") as archive:

@@ -38,7 +38,11 @@ class OwnViews:
                 self._views_of(image, id, clock)
                 for image, id in zip(batch.images.cpu(), batch.ids.tolist(), strict=True)
             ]
-        views = [torch.stack([_checked(v) for v in of_all]) for of_all in zip(*made, strict=True)]
+        shapes = {tuple(tuple(_checked(view).shape) for view in views) for views in made}
+        if len(shapes) > 1:
+            few = " and ".join(map(str, sorted(shapes)[:2]))
+            raise InputError(f"the transform returned views of {few}; return the same shapes for every image")
+        views = [torch.stack(of_all).float() for of_all in zip(*made, strict=True)]
         by_size: dict[int, list[Tensor]] = {}
         for view in sorted(views, key=lambda view: -view.shape[-1]):
             by_size.setdefault(view.shape[-1], []).append(view)
@@ -47,6 +51,11 @@ class OwnViews:
     def specs(self, batch: Batch) -> tuple[ViewSpec, ...]:
         """How many views there are of which size, found by making them once."""
         made = self(batch, Clock(step=0, total=1, epoch=0, seed=0))
+        for views in made:
+            if views.shape[2] != batch.images.shape[1]:
+                raise InputError(
+                    f"the transform changes {batch.images.shape[1]} channels to {views.shape[2]}; keep them"
+                )
         return tuple(ViewSpec(size=views.shape[-1], count=len(views)) for views in made)
 
     def _views_of(self, image: Tensor, id: int, clock: Clock) -> list[Tensor]:
@@ -57,13 +66,13 @@ class OwnViews:
             random.seed(seed)
             np.random.seed(seed % (1 << 32))
             made = self.transform(image.clone())
-            if not isinstance(made, Tensor):
+            if isinstance(made, (list, tuple)):
                 return list(made)
-            views.append(made)
+            views.append(_checked(made))
         return views
 
 
-def _checked(view: Tensor) -> Tensor:
+def _checked(view: object) -> Tensor:
     if not isinstance(view, Tensor) or not view.is_floating_point() or view.ndim != 3:
         found = f"{view.dtype} {tuple(view.shape)}" if isinstance(view, Tensor) else type(view).__name__
         raise InputError(f"the transform returned {found}; return a view as float (C, S, S), or several")

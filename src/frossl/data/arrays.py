@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,16 @@ def open_array(path: Path) -> Dataset:
     """uint8 images (N, H, W), (N, H, W, C) or (N, C, H, W) in a .npy file; in an .npz file as `images` or
     `train_images` (and `test_images`), with `labels` or `train_labels` (and `test_labels`) if there are."""
     try:
-        content = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        return _opened(path)
+    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} is no array of images ({error}); expected uint8 (N, H, W, C)") from None
+
+
+def _opened(path: Path) -> Dataset:
+    content = np.load(path, mmap_mode="r", allow_pickle=False)
     if isinstance(content, np.ndarray):
         part = Part(ArraySource(_as_images(path, content)), None)
-        return Dataset(str(path), part, None, _statistics(content))
+        return Dataset(str(path), part, None, _statistics(part))
     known = {name.removeprefix("train_"): name for name in content.files if not name.startswith("test_")}
     if "images" not in known:
         raise InputError(f"{path} holds {', '.join(content.files)}; expected `images` or `train_images`")
@@ -45,7 +50,9 @@ def open_array(path: Path) -> Dataset:
 
     test = part_of("test_images", "test_labels") if "test_images" in content.files else None
     train = part_of(known["images"], known.get("labels"))
-    return Dataset(str(path), train, test, _statistics(content[known["images"]]))
+    if test is not None and test.source.channels != train.source.channels:
+        raise InputError(f"{path} holds test images of other channels; give the same for both")
+    return Dataset(str(path), train, test, _statistics(train))
 
 
 def _as_images(path: Path, array: NDArray[Any]) -> Tensor:
@@ -55,7 +62,7 @@ def _as_images(path: Path, array: NDArray[Any]) -> Tensor:
         raise InputError(f"{path} holds {array.shape}; give at least two images")
     if array.ndim == 3:
         array = array[:, None]
-    elif array.shape[-1] in (1, 3, 4) and array.shape[1] not in (1, 3, 4):
+    elif array.shape[-1] < array.shape[1]:  # there are fewer channels than pixels
         array = array.transpose(0, 3, 1, 2)
     return torch.from_numpy(np.array(array, order="C"))
 
@@ -64,8 +71,8 @@ def _labels(path: Path, values: NDArray[Any], names: tuple[str, ...] | None) -> 
     """Numbers from 0 on, negative ones for none; or the names themselves."""
     if values.dtype.kind in "US":
         return named_labels([str(value) for value in values.tolist()], names)
-    if values.dtype.kind not in "iuf":
-        raise InputError(f"{path} holds labels of {values.dtype}; give numbers or names")
+    if values.dtype.kind not in "iuf" or not np.array_equal(values, np.trunc(values)):
+        raise InputError(f"{path} holds labels of {values.dtype}; give whole numbers or names")
     numbers = torch.from_numpy(values.astype(np.int64)).clamp_min(-1)
     count = int(numbers.max()) + 1
     if names is not None and len(names) < count:
@@ -73,7 +80,7 @@ def _labels(path: Path, values: NDArray[Any], names: tuple[str, ...] | None) -> 
     return Labels(numbers, names or tuple(map(str, range(count))))
 
 
-def _statistics(array: NDArray[Any]) -> Statistics:
+def _statistics(part: Part) -> Statistics:
     """ImageNet's for three channels, as good as any for photographs; a half and a quarter for others."""
-    channels = 1 if array.ndim == 3 else min(array.shape[1], array.shape[-1])
+    channels = part.source.channels
     return IMAGENET if channels == 3 else ((0.5,) * channels, (0.25,) * channels)

@@ -13,6 +13,7 @@ import torch
 from frossl.data.dataset import Dataset
 from frossl.data.decode import BadFile
 from frossl.data.sources import Source
+from frossl.errors import TrainingError
 
 BLOCK = 256
 
@@ -26,7 +27,7 @@ class Findings:
     size: int
     classes: tuple[str, ...]
     bad_files: dict[str, str]
-    """With the reason; those to be tested on too."""
+    """With the reason; those to be tested on as `test: NAME`."""
     copies: int
     """Images to learn from that are, byte for byte, the same as an earlier one."""
     crossing: tuple[tuple[str, str], ...]
@@ -47,13 +48,14 @@ def look_through(data: Dataset, *, progress: Callable[[int, int], None] | None =
     for i, content in known.items():
         first.setdefault(content, i)
     held = _contents(test, lambda done: told(len(train) + done)) if test is not None else {}
+    bad_test = test.bad_files() if test is not None else {}
     crossing = [(first[content], i) for i, content in held.items() if content in first]
     return Findings(
         images=len(train),
         test_images=total - len(train),
         size=data.size,
         classes=data.train.labels.names if data.train.labels is not None else (),
-        bad_files={**train.bad_files(), **(test.bad_files() if test is not None else {})},
+        bad_files=train.bad_files() | {f"test: {name}": why for name, why in bad_test.items()},
         copies=len(known) - len(first),
         crossing=tuple((train.name(a), test.name(b)) for a, b in crossing) if test is not None else (),
     )
@@ -72,7 +74,10 @@ def _contents(source: Source, told: Callable[[int], None]) -> dict[int, bytes]:
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for start in range(0, len(source), BLOCK):
             ids = torch.arange(start, min(start + BLOCK, len(source)))
-            good = ids[source.read(ids).ids == ids].tolist()
+            try:
+                good = ids[source.read(ids).ids == ids].tolist()
+            except TrainingError:  # not one of all files is left to stand in
+                good = []
             hashes = zip(good, pool.map(content, good), strict=True)
             found |= {id: hashed for id, hashed in hashes if hashed is not None}
             told(start + len(ids))

@@ -42,7 +42,10 @@ def open_dataset(
     dataset = _whole(str(source), root=root, size=size, largest=largest, max_bad=max_bad, found=found)
     if fraction == 1:
         return dataset
-    return replace(dataset, train=dataset.train.fraction(fraction, seed=fraction_seed))
+    train = dataset.train.fraction(fraction, seed=fraction_seed)
+    if len(train.source) < 2:
+        raise InputError(f"a fraction of {fraction:g} leaves {len(train.source)} image; give more")
+    return replace(dataset, train=train)
 
 
 def _whole(
@@ -50,14 +53,14 @@ def _whole(
 ) -> Dataset:
     if not name.strip():
         raise InputError(f"no data given; {EXPECTED}")
-    place = Path(root).expanduser() if root is not None else None
+    place = Path(os.path.expanduser(root)) if root is not None else None
     if place is not None and name not in NAMED:
         raise InputError(
             f"root is the folder of a data set that has a name, and {name} is none; leave it out"
         )
     if place is not None and not place.is_dir():
         raise InputError(f"there is no folder {place}; give the one that holds {name}")
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     try:
         if name in NAMED:
             opened = NAMED[name].open(place)

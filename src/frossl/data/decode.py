@@ -7,6 +7,7 @@ everything else, and everywhere else, by Pillow. Both give the same pixels (test
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,19 @@ Pixels = NDArray[np.uint8]
 MOST_PIXELS = 1 << 27
 """Images of more pixels (134 million) are refused by their header, before anything is decoded."""
 
+HEADER = 1 << 18
+"""Bytes that are searched for a word on which way is up; larger headers are rare."""
+
 Image.init()  # all formats known before threads ask for them
 
 
 class BadFile(Exception):
     """A file that cannot be read as an image; the message says why."""
+
+
+def _reason(error: Exception) -> str:
+    """The same in every run: Pillow names the place in memory of what it was given."""
+    return f"{type(error).__name__}: {re.sub(' ?<_io.BytesIO object at 0x[0-9a-f]+>', '', str(error))}"
 
 
 def _check(width: int, height: int) -> None:
@@ -44,7 +53,7 @@ def short_side(data: bytes) -> int:
     except BadFile:
         raise
     except Exception as error:  # hostile files make Pillow raise almost anything
-        raise BadFile(f"{type(error).__name__}: {error}") from None
+        raise BadFile(_reason(error)) from None
 
 
 def decode(data: bytes, size: int) -> Pixels:
@@ -56,13 +65,14 @@ def decode(data: bytes, size: int) -> Pixels:
     except BadFile:
         raise
     except Exception as error:  # hostile files make decoders raise almost anything
-        raise BadFile(f"{type(error).__name__}: {error}") from None
+        raise BadFile(_reason(error)) from None
     return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
 
 
 def _by_simplejpeg(data: bytes, size: int) -> Image.Image | None:
     """None for what it does not decode, or not upright."""
-    if not simplejpeg.is_jpeg(data) or b"Exif" in data[:4096]:
+    header = data[:HEADER]
+    if not simplejpeg.is_jpeg(data) or b"Exif" in header or b"tiff:Orientation" in header:
         return None
     height, width, space, _ = simplejpeg.decode_jpeg_header(data)
     _check(width, height)

@@ -6,6 +6,7 @@ regular file of bounded size holds.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -63,6 +64,8 @@ def read_file(path: str | bytes | Path) -> bytes:
             return file.read(LARGEST_FILE)
     except OSError as error:
         raise BadFile(error.strerror or str(error)) from None
+    except ValueError as error:  # a name with a zero byte
+        raise BadFile(str(error)) from None
 
 
 def _check_size(size: int) -> None:
@@ -98,21 +101,29 @@ class ListedFiles:
 
 def read_list(path: Path) -> tuple[ListedFiles, list[str | None]]:
     """A text file with a path on each line, or CSV with the columns `path` and, if known, `label`."""
-    text = path.read_text(encoding="utf-8", errors="surrogateescape").removeprefix("\ufeff")
+    raw = path.read_bytes()
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError(f"{path} is in UTF-16; save it as UTF-8")
+    text = raw.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
     labels: list[str | None]
     if path.suffix.lower() == ".csv":
-        reader = csv.DictReader(io.StringIO(text))
-        if "path" not in (reader.fieldnames or ()):
-            raise InputError(f"{path} has no column `path`; give `path` or `path,label` in its first line")
-        rows = [row for row in reader if row["path"]]
+        reader = csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True)
+        try:
+            if "path" not in (reader.fieldnames or ()):
+                raise InputError(
+                    f"{path} has no column `path`; give `path` or `path,label` in its first line"
+                )
+            rows = [row for row in reader if row["path"]]
+        except csv.Error as error:
+            raise InputError(f"{path} is no table ({error}); check its quotes") from None
         names, labels = [row["path"] for row in rows], [row.get("label") or None for row in rows]
     else:
-        names = [line.strip() for line in text.splitlines() if line.strip()]
+        names = [line.strip() for line in text.split("\n") if line.strip()]
         labels = [None] * len(names)
     return ListedFiles(path.parent, names), labels
 
 
-TAR, STORED, DEFLATED = range(3)
+TAR, STORED, DEFLATED, CLOSED = range(4)
 
 
 class _Member(NamedTuple):
@@ -126,7 +137,7 @@ class _Member(NamedTuple):
     archive: int
     checksum: int
     way: int
-    """TAR, STORED or DEFLATED."""
+    """TAR, STORED or DEFLATED; CLOSED is encrypted, or packed in another way."""
 
 
 KINDS = (np.int64, np.int64, np.int64, np.int32, np.uint32, np.uint8)
@@ -161,13 +172,14 @@ class ArchivedFiles:
         texts: dict[bytes, str] = {}
         for number, path in enumerate(paths):
             prefix = os.fsencode(path.name) + b"/" if len(paths) > 1 else b""
-            for given, member in (_zip if zipfile.is_zipfile(path) else _tar)(number, path):
-                name = given.removeprefix("./")  # as `tar cf x.tar .` has them
+            for given, member in (_zip if _is_zip(path) else _tar)(number, path):
+                name = os.path.normpath(given)  # `tar cf x.tar .` makes them begin with `./`
                 if _shown(name):
                     found.append((prefix + os.fsencode(name), member))
                 elif name.endswith(".cls") and member.size < 100:
-                    text = self._bytes(member).decode("utf-8", "replace").replace("\0", " ").strip()
-                    texts[prefix + os.fsencode(name)] = text
+                    with contextlib.suppress(BadFile, OSError, zlib.error, struct.error):
+                        text = self._bytes(member).decode("utf-8", "replace").replace("\0", " ").strip()
+                        texts[prefix + os.fsencode(name)] = text
         found.sort()
         labels = sorted(set(texts.values()))
         number_of = {label: i for i, label in enumerate(labels)}
@@ -187,6 +199,10 @@ class ArchivedFiles:
 
     def _bytes(self, member: _Member) -> bytes:
         _check_size(max(member.size, member.stored))
+        if member.way == CLOSED:
+            raise BadFile("encrypted, or packed in a way that is not read in place")
+        if member.size == 0:
+            raise BadFile("empty")
         handle, start = os.open(self._paths[member.archive], os.O_RDONLY | os.O_CLOEXEC), member.start
         try:
             if member.way != TAR:
@@ -206,20 +222,33 @@ class ArchivedFiles:
 
 def _zip(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
     ways = {zipfile.ZIP_STORED: STORED, zipfile.ZIP_DEFLATED: DEFLATED}
-    with zipfile.ZipFile(path) as archive:
-        for info in archive.infolist():
-            way, encrypted = ways.get(info.compress_type), info.flag_bits & 1
-            if not info.is_dir() and way is not None and not encrypted:
-                place = (info.header_offset, info.compress_size, info.file_size)
-                yield info.filename, _Member(*place, number, info.CRC, way)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as a zip ({error}); make it again, or unpack it") from None
+    for info in members:
+        if not info.is_dir():
+            way = CLOSED if info.flag_bits & 1 else ways.get(info.compress_type, CLOSED)
+            place = (info.header_offset, info.compress_size, info.file_size)
+            yield info.filename, _Member(*place, number, info.CRC, way)
 
 
 def _tar(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
     try:
-        with tarfile.open(path, "r:") as archive:
+        with tarfile.open(path, "r:") as archive, path.open("rb") as raw:
+            known: dict[str, _Member] = {}
             for info in archive:
                 if info.isreg():
-                    yield info.name, _Member(info.offset_data, info.size, info.size, number, 0, TAR)
+                    known[info.name] = _Member(info.offset_data, info.size, info.size, number, 0, TAR)
+                elif info.islnk() and info.linkname in known:  # what tar makes of a second name
+                    known[info.name] = known[info.linkname]
+                else:
+                    continue
+                yield info.name, known[info.name]
+            raw.seek(archive.offset)
+            if raw.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):  # tarfile ends there without a word
+                raise InputError(f"{path} is damaged or cut off after {len(known)} files; make it again")
     except tarfile.TarError as error:
         raise InputError(
             f"{path} cannot be read in place ({error}); give a zip, an uncompressed tar, or unpack it"
@@ -230,7 +259,7 @@ class Chosen:
     """Some of the files, by their numbers, sorted; the first `cut` bytes of every name are left out."""
 
     def __init__(self, files: Files, numbers: NDArray[np.int64], *, cut: int = 0) -> None:
-        self._files, self._numbers = files, numbers
+        self._files, self.numbers = files, numbers
         self.names = Names.of(os.fsencode(files.names[i])[cut:] for i in numbers.tolist())
         self.closed = files.closed
         self.shard_ends = tuple(np.searchsorted(numbers, files.shard_ends).tolist())
@@ -243,7 +272,13 @@ class Chosen:
         return cls(files, np.array(numbers, np.int64), cut=len(os.fsencode(prefix)))
 
     def read(self, i: int) -> bytes:
-        return self._files.read(int(self._numbers[i]))
+        return self._files.read(int(self.numbers[i]))
+
+
+def _is_zip(path: Path) -> bool:
+    """By its beginning: a tar may end with a zip."""
+    with path.open("rb") as file:
+        return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
 
 
 def _shown(name: str) -> bool:

@@ -44,7 +44,8 @@ class HubFiles:
 
 def is_saved(folder: Path) -> bool:
     """By `save_to_disk`, one split or several."""
-    return any((folder / name).is_file() for name in ("dataset_dict.json", "dataset_info.json"))
+    one = all((folder / name).is_file() for name in ("dataset_info.json", "state.json"))
+    return one or (folder / "dataset_dict.json").is_file()
 
 
 def hub_parts(source: str | Path) -> list[PartFiles]:
@@ -57,7 +58,8 @@ def hub_parts(source: str | Path) -> list[PartFiles]:
         if isinstance(source, Path):
             found = datasets.load_from_disk(str(source))
         else:
-            found = datasets.load_dataset(*source.removeprefix(HUB).split(":"))
+            name, _, configuration = source.removeprefix(HUB).partition(":")
+            found = datasets.load_dataset(name, configuration or None)
     except Exception as error:  # the library raises its own, and those of several others
         raise FrosslError(
             f"{source} could not be opened ({type(error).__name__}: {error}); check it"
@@ -66,7 +68,10 @@ def hub_parts(source: str | Path) -> list[PartFiles]:
     if "train" not in splits:
         raise InputError(f"{source} has the splits {', '.join(splits)}; expected `train` among them")
     test = next((name for name in TEST_SPLITS if name in splits), None)
-    return [_part(splits[name], name, str(source)) for name in ("train", *([test] if test else []))]
+    return [
+        _part(splits[name].with_format(None), name, str(source))
+        for name in ("train", *([test] if test else []))
+    ]
 
 
 def _part(split: Any, name: str, source: str) -> PartFiles:

@@ -96,7 +96,8 @@ def _scan(
         path = os.path.join(top, relative)
         try:
             status = os.stat(path)
-            if (status.st_dev, status.st_ino) in seen:  # links that lead in a circle
+            if (status.st_dev, status.st_ino) in seen:  # a link to what was seen, perhaps in a circle
+                folders[relative[: relative.rfind(b"/", 0, -1) + 1]].changed = -1  # it may be real tomorrow
                 continue
             seen.add((status.st_dev, status.st_ino))
             before = known.get(relative)
@@ -106,7 +107,7 @@ def _scan(
             closed[relative] = error.strerror or str(error)
             continue
         folders[relative] = folder
-        waiting += [relative + name + b"/" for name in folder.subfolders]
+        waiting += [relative + name + b"/" for name in sorted(folder.subfolders, reverse=True)]
         count += len(folder.files)
         if found is not None:
             found(count)

@@ -31,7 +31,10 @@ def named_labels(given: Sequence[str | None], names: Sequence[str] | None = None
 
 
 def class_folder_labels(paths: Sequence[str], names: Sequence[str] | None = None) -> Labels | None:
-    """The first folder of each relative path as its class."""
+    """The first folder of each relative path as its class; where all lie in one, the next."""
+    tops = {path.partition("/")[0] if "/" in path else None for path in paths}
+    if len(tops) == 1 and None not in tops:
+        return class_folder_labels([path.partition("/")[2] for path in paths], names)
     return named_labels([path.partition("/")[0] if "/" in path else None for path in paths], names)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,7 @@ from frossl.types import Batch
 
 VERSION = 1
 BLOCK = 256
+DESCRIBED = {"images", "size", "channels", "statistics", "classes", "checksum", "source", "digest"}
 
 Progress = Callable[[int, int], None]
 """Told how many images are done, of how many."""
@@ -51,7 +53,10 @@ class PackedSource:
         if not file.is_file() or file.stat().st_size != int(np.prod(shape)):
             raise InputError(f"{file} is gone or cut off; pack the images again")
         self._images: NDArray[np.uint8] = np.memmap(file, np.uint8, "r", shape=shape)
-        self._names = Names.read(folder / "names.npz")
+        try:
+            self._names = Names.read(folder / "names.npz")
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise InputError(f"{folder / 'names.npz'} is damaged ({error}); pack the images again") from None
         self._rows = np.arange(len(self._images)) if rows is None else rows
         if rows is not None:
             self.digest = hashlib.sha256(self.digest.encode() + rows.tobytes()).hexdigest()
@@ -90,7 +95,10 @@ def _part(folder: Path) -> Part:
     names = _described(folder)["classes"]
     if names is None:
         return Part(PackedSource(folder), None)
-    values = torch.from_numpy(np.load(folder / "labels.npy", allow_pickle=False))
+    try:
+        values = torch.from_numpy(np.load(folder / "labels.npy", allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{folder / 'labels.npy'} is damaged ({error}); pack the images again") from None
     return Part(PackedSource(folder), Labels(values, tuple(names)))
 
 
@@ -99,7 +107,7 @@ def _described(folder: Path) -> dict[str, Any]:
         known: dict[str, Any] = json.loads((folder / "pack.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{folder / 'pack.json'} cannot be read ({error}); pack the images again") from None
-    if known.get("version") != VERSION:
+    if not isinstance(known, dict) or known.get("version") != VERSION or not known.keys() >= DESCRIBED:
         raise InputError(f"{folder} was packed by another version of frossl; pack the images again")
     return known
 
@@ -109,6 +117,7 @@ def pack(data: Dataset, out: Path, *, progress: Progress | None = None) -> None:
 
     Files that cannot be read are left out.
     """
+    _check_free(out)
     parts = {out: data.train, **({out / "test": data.test} if data.test is not None else {})}
     total, before = sum(len(part.source) for part in parts.values()), 0
     for folder, part in parts.items():
@@ -130,12 +139,16 @@ def _pack_part(part: Part, folder: Path, statistics: Statistics, told: Callable[
     source = part.source
     begun = _begun(folder, source)
     written = begun["done"] - len(begun["left_out"])
+    _write_json(folder / "begun.json", begun)
     with (folder / "images.bin").open("r+b" if written else "wb") as file:
         file.truncate(written * source.channels * source.size**2)
         file.seek(0, os.SEEK_END)
         for start in range(begun["done"], len(source), BLOCK):
             ids = torch.arange(start, min(start + BLOCK, len(source)))
             batch = source.read(ids)
+            height, width = batch.images.shape[-2:]
+            if height != width:
+                raise InputError(f"the images have {height} × {width} pixels; squares are packed")
             itself = batch.ids == ids
             pixels = batch.images[itself].numpy().tobytes()
             file.write(pixels)
@@ -172,9 +185,21 @@ def _begun(folder: Path, source: Source) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((folder / "begun.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         found = {}
-    if any((folder / name).exists() for name in ("images.bin", "config.toml")) and not found:
-        raise InputError(f"{folder} holds something else already; choose another --out")
-    return found if (found.get("source"), found.get("size")) == (source.digest, source.size) else fresh
+    if not isinstance(found, dict) or found.keys() != fresh.keys():
+        return fresh
+    if (found["source"], found["size"]) != (source.digest, source.size):
+        return fresh
+    file = folder / "images.bin"
+    written = (found["done"] - len(found["left_out"])) * source.channels * source.size**2
+    return found if file.is_file() and file.stat().st_size >= written else fresh
+
+
+def _check_free(out: Path) -> None:
+    """A folder of a pack, begun or complete, or an empty one."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; choose another --out")
+    if out.is_dir() and any(out.iterdir()) and not is_packed(out) and not (out / "begun.json").is_file():
+        raise InputError(f"{out} holds something else already; choose another --out")
 
 
 def _verify(folder: Path, source: Source) -> None:

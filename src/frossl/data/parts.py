@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from frossl.data.files import ArchivedFiles, Chosen, Files, FolderFiles, read_list
-from frossl.data.index import Found, Index, index_folder
+from frossl.data.index import EXTENSIONS, Found, Index, index_folder
 from frossl.data.labels import Labels, class_folder_labels, named_labels
 from frossl.errors import InputError
 
@@ -29,22 +29,31 @@ PartFiles = tuple[Files, Labels | None]
 def parts_of(path: Path, found: Found | None) -> list[PartFiles]:
     """The files to learn from and their labels, and, if there are any, those to be tested on."""
     if path.is_dir():
-        shards = sorted(path.glob("*.tar"))
-        if shards and not any(entry.is_dir() for entry in os.scandir(path)):
+        if shards := _shards(path):
             return [_archived(ArchivedFiles(shards, cache=cache_root() / "index"))]
         return folder_parts(path, found)
+    if not path.is_file():
+        raise InputError(f"{path} is no folder and no regular file; {EXPECTED}")
     suffix = path.suffix.lower()
     if suffix in (".txt", ".csv"):
         files, given = read_list(path)
         return [(files, named_labels(given))]
     if suffix in (".zip", ".tar"):
-        return _split(*_archived(ArchivedFiles([path], cache=cache_root() / "index")))
+        return _split(ArchivedFiles([path], cache=cache_root() / "index"))
     raise InputError(f"{path} is a file of another kind; {EXPECTED}")
+
+
+def _shards(folder: Path) -> list[Path]:
+    """Tar archives, if a folder holds nothing else that could be meant."""
+    shown = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    if any(entry.is_dir() or os.fsencode(entry.name).lower().endswith(EXTENSIONS) for entry in shown):
+        return []
+    return sorted(Path(entry.path) for entry in shown if entry.name.endswith(".tar"))
 
 
 def folder_parts(root: Path, found: Found | None = None) -> list[PartFiles]:
     """All images below `root`; with `train/` and `val/` or `test/` in it, those as parts."""
-    tests = [root / name for name in TEST_PARTS if (root / name).is_dir()]
+    tests = [root / name for name in TEST_PARTS if (root / name).is_dir() and any((root / name).iterdir())]
     roots = [root / "train", tests[0]] if (root / "train").is_dir() and tests else [root]
     parts: list[PartFiles] = []
     names: tuple[str, ...] | None = None
@@ -60,23 +69,38 @@ def _folder_labels(index: Index, names: tuple[str, ...] | None) -> Labels | None
     """Found out once for each folder, not for each file."""
     used, row = np.unique(index.folder_of, return_inverse=True)
     labels = class_folder_labels([index.folders[i] for i in used], names)
-    return labels and Labels(labels.values[torch.from_numpy(row)], labels.names)
+    if labels is None or not (labels.values >= 0).any():
+        return None
+    return Labels(labels.values[torch.from_numpy(row)], labels.names)
 
 
 def _archived(files: ArchivedFiles) -> PartFiles:
     """Labels from folders, or from the texts beside the images of a shard (`0001.jpg`, `0001.cls`)."""
     if len(files.labels) > 1:
         return files, Labels(torch.from_numpy(files.label_of.astype(np.int64)), files.labels)
-    return files, class_folder_labels(files.names)
+    several = bool(files.shard_ends)
+    inside = [name.partition("/")[2] for name in files.names] if several else files.names
+    return files, class_folder_labels(inside)
 
 
-def _split(files: Files, labels: Labels | None) -> list[PartFiles]:
-    """An archive that holds `train/` and `val/` or `test/` is read as those parts."""
-    tops = {name.partition("/")[0] for name in files.names}
+def _split(files: ArchivedFiles) -> list[PartFiles]:
+    """An archive that holds `train/` and `val/` or `test/`, perhaps in one folder, is read as those parts."""
+    tops, wrap = {name.partition("/")[0] for name in files.names}, ""
+    if len(tops) == 1:
+        wrap = f"{tops.pop()}/"
+        tops = {name.removeprefix(wrap).partition("/")[0] for name in files.names}
     test = next((name for name in TEST_PARTS if name in tops), None)
     if "train" not in tops or test is None:
-        return [(files, labels)]
-    train, held = (Chosen.beginning(files, f"{top}/") for top in ("train", test))
-    of_train = class_folder_labels(train.names)
-    of_held = class_folder_labels(held.names, of_train.names if of_train else None)
-    return [(train, of_train), (held, of_held)]
+        return [_archived(files)]
+    _, labels = _archived(files)
+    parts: list[PartFiles] = []
+    names: tuple[str, ...] | None = None
+    for top in ("train", test):
+        chosen = Chosen.beginning(files, f"{wrap}{top}/")
+        if len(files.labels) > 1 and labels is not None:
+            of_part: Labels | None = Labels(labels.values[torch.from_numpy(chosen.numbers)], labels.names)
+        else:
+            of_part = class_folder_labels(chosen.names, names)
+        names = of_part.names if of_part else None
+        parts.append((chosen, of_part))
+    return parts

@@ -135,7 +135,10 @@ def settle(
     """
     specs = config.views
     if transform is not None:
-        own = OwnViews(transform, views=views or sum(spec.count for spec in specs) or 2)
+        count = sum(spec.count for spec in specs) or 2 if views is None else views
+        if count < 2:
+            raise InputError(f"views = {count}; views of one image are compared, so give at least 2")
+        own = OwnViews(transform, views=count)
         specs = own.specs(data.train.source.read(torch.arange(1)))
     elif not specs:
         specs = view_set(config.view_set or DEFAULT_VIEW_SET, size=view_size(data.size), views=views)
@@ -283,6 +286,8 @@ def build(
 def build_views(config: Config, data: Dataset, transform: Transform | None = None) -> Views:
     """What makes views of a batch."""
     if transform is not None:
+        if config.transform is None:
+            raise InputError("the views of this run are made by a view set; leave the transform out")
         return OwnViews(transform, views=sum(spec.count for spec in config.views))
     if config.transform is not None:
         raise InputError(
