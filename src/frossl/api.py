@@ -43,7 +43,7 @@ from frossl.evaluation import (
 from frossl.live import Bar, Counting, Patient, PlainLines
 from frossl.methods import METHODS
 from frossl.networks import Encoder, timm_names
-from frossl.runs import RunFolder, command_line, provenance
+from frossl.runs import RunFolder, bad_file_lines, command_line, provenance
 from frossl.types import Clock, Watch
 
 __all__ = [
@@ -379,11 +379,10 @@ def pack(
     with Counting(console, f"packing {data} at {dataset.size} px") as counting:
         pack_images(dataset, Path(out), progress=counting.update)
     parts = [dataset.train, *([dataset.test] if dataset.test is not None else [])]
-    bad = {name: why for part in parts for name, why in part.source.bad_files().items()}
-    if bad:
-        lines = "".join(f"{name!r}\t{why!r}\n" for name, why in sorted(bad.items()))
-        (Path(out) / "bad_files.txt").write_text(lines, encoding="utf-8")
-        _say(console, f"{len(bad)} files could not be read and are left out: {Path(out) / 'bad_files.txt'}")
+    bad, file = [part.source.bad_files() for part in parts], Path(out) / "bad_files.txt"
+    if any(bad):
+        file.write_text(bad_file_lines(bad), encoding="utf-8")
+        _say(console, f"{sum(map(len, bad))} files could not be read and are left out: {file}")
     return Path(out)
 
 
@@ -391,7 +390,6 @@ def check(
     data: str | Path,
     *,
     root: str | Path | None = None,
-    fraction: float | None = None,
     quiet: bool = False,
 ) -> Findings:
     """Look through data before a long run: decode every image, and find those that are there twice.
@@ -399,7 +397,7 @@ def check(
     Nothing is written. Images that are both learned from and tested on are named: they flatter a figure.
     """
     console = _console(quiet)
-    dataset = _opened(Config(data=_data(Data(max_bad=1.0), data, root=root, fraction=fraction)), console)
+    dataset = _opened(Config(data=_data(Data(max_bad=1.0), data, root=root)), console)
     with Counting(console, f"looking through {data}") as counting:
         return look_through(dataset, progress=counting.update)
 
@@ -445,11 +443,16 @@ def _draw_views(
     clock, channels = Clock(step=0, total=1, epoch=0, seed=config.train.seed), batch.images.shape[1]
     if transform is None:
         made = Augment(config.views, mean=(0.0,) * channels, std=(1.0,) * channels)(batch, clock)
-    else:  # on whatever scale: from each view's darkest to its brightest
-        own = OwnViews(transform, views=sum(spec.count for spec in config.views))(batch, clock)
-        low, high = zip(*((v.amin((2, 3, 4), True), v.amax((2, 3, 4), True)) for v in own), strict=True)
-        made = [(v - a) / (b - a).clamp_min(1e-6) for v, a, b in zip(own, low, high, strict=True)]
+    else:
+        own = OwnViews(transform, views=sum(spec.count for spec in config.views))
+        made = [_stretched(views) for views in own(batch, clock)]
     Image.fromarray(view_sheet(batch.images, made).numpy()).save(path)
+
+
+def _stretched(views: Tensor) -> Tensor:
+    """Views on whatever scale, each from its darkest to its brightest."""
+    low, high = views.amin((2, 3, 4), keepdim=True), views.amax((2, 3, 4), keepdim=True)
+    return (views - low) / (high - low).clamp_min(1e-6)
 
 
 def demo(

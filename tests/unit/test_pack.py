@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from frossl import api
-from frossl.data import open_dataset, pack
+from frossl.data import FileSource, open_dataset, pack
 from frossl.errors import InputError
 from tests.conftest import write_image
 
@@ -109,11 +109,15 @@ def test_a_run_learns_from_packed_images_what_it_learns_from_files(parted, tmp_p
 
 
 def test_a_pack_that_was_stopped_at_once_goes_on(photos, tmp_path, monkeypatch):
-    def killed(*_):
-        raise KeyboardInterrupt
+    read = FileSource.read
+
+    def killed(source, ids):
+        if len(ids) > 1:
+            raise KeyboardInterrupt
+        return read(source, ids)
 
     with monkeypatch.context() as patch:
-        patch.setattr("frossl.data.sources.FileSource.read", killed)
+        patch.setattr(FileSource, "read", killed)
         with pytest.raises(KeyboardInterrupt):
             api.pack(photos, out=tmp_path / "packed", size=16, quiet=True)
     assert (tmp_path / "packed" / "images.bin").exists()
@@ -133,6 +137,7 @@ def test_what_cannot_be_packed_is_refused(tmp_path):
     np.save(tmp_path / "wide.npy", np.zeros((5, 16, 24, 3), np.uint8))
     with pytest.raises(InputError, match="squares are packed"):
         api.pack(tmp_path / "wide.npy", out=tmp_path / "wide", quiet=True)
+    assert not (tmp_path / "wide").exists()
     np.save(tmp_path / "x.npy", np.zeros((5, 16, 16, 3), np.uint8))
     with pytest.raises(InputError, match="leave out --size"):
         api.pack(tmp_path / "x.npy", out=tmp_path / "x", size=8, quiet=True)

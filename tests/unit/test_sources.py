@@ -327,6 +327,13 @@ def test_a_train_folder_alone_has_its_labels_and_a_flat_test_part_none(classes, 
     assert data.test.labels is None
 
 
+def test_a_test_part_of_one_class_keeps_its_label(classes, tmp_path):
+    (tmp_path / "set").mkdir()
+    classes.rename(tmp_path / "set" / "train")
+    write_image(tmp_path / "set" / "val" / "b" / "1.png", width=20, height=20)
+    assert open_dataset(tmp_path / "set").test.labels.values.tolist() == [1]
+
+
 def test_channels_are_the_shorter_axis(tmp_path):
     np.save(tmp_path / "many.npy", np.zeros((5, 16, 16, 13), np.uint8))
     assert open_dataset(tmp_path / "many.npy").train.source.channels == 13

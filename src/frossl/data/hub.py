@@ -27,10 +27,8 @@ class HubFiles:
     def __init__(self, split: Any, column: str, name: str) -> None:
         from datasets import Image
 
-        self._rows, self._column = (
-            split.select_columns([column]).cast_column(column, Image(decode=False)),
-            column,
-        )
+        self._column = column
+        self._rows = split.select_columns([column]).cast_column(column, Image(decode=False))
         self.names = Names.of(f"{name}/{i}".encode() for i in range(len(split)))
         self.closed: dict[str, str] = {}
         self.digest = hashlib.sha256(split._fingerprint.encode()).hexdigest()

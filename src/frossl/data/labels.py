@@ -19,12 +19,13 @@ class Labels:
 
 
 def named_labels(given: Sequence[str | None], names: Sequence[str] | None = None) -> Labels | None:
-    """Labels by the names of their classes; None unless there are at least two.
+    """Labels by the names of their classes; None unless there are at least two, and one of them is given.
 
     names: those of the classes, where they are known already.
     """
-    known = tuple(names or sorted({name for name in given if name is not None}))
-    if len(known) < 2:
+    found = {name for name in given if name is not None}
+    known = tuple(names or sorted(found))
+    if len(known) < 2 or not found & set(known):
         return None
     number = {name: i for i, name in enumerate(known)}
     return Labels(torch.tensor([-1 if name is None else number.get(name, -1) for name in given]), known)
@@ -32,10 +33,11 @@ def named_labels(given: Sequence[str | None], names: Sequence[str] | None = None
 
 def class_folder_labels(paths: Sequence[str], names: Sequence[str] | None = None) -> Labels | None:
     """The first folder of each relative path as its class; where all lie in one, the next."""
-    tops = {path.partition("/")[0] if "/" in path else None for path in paths}
-    if len(tops) == 1 and None not in tops:
+    tops = [path.partition("/")[0] if "/" in path else None for path in paths]
+    alone = set(tops) if len(set(tops)) == 1 else set()
+    if alone - {None} and not alone & set(names or ()):
         return class_folder_labels([path.partition("/")[2] for path in paths], names)
-    return named_labels([path.partition("/")[0] if "/" in path else None for path in paths], names)
+    return named_labels(tops, names)
 
 
 def stratified(labels: Tensor | None, images: int, *, fraction: float, seed: int) -> Tensor:

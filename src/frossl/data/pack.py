@@ -120,6 +120,10 @@ def pack(data: Dataset, out: Path, *, progress: Progress | None = None) -> None:
     _check_free(out)
     parts = {out: data.train, **({out / "test": data.test} if data.test is not None else {})}
     total, before = sum(len(part.source) for part in parts.values()), 0
+    for part in parts.values():
+        height, width = part.source.read(torch.arange(1)).images.shape[-2:]
+        if height != width:
+            raise InputError(f"the images have {height} × {width} pixels; squares are packed")
     for folder, part in parts.items():
 
         def told(done: int, before: int = before) -> None:
@@ -146,9 +150,6 @@ def _pack_part(part: Part, folder: Path, statistics: Statistics, told: Callable[
         for start in range(begun["done"], len(source), BLOCK):
             ids = torch.arange(start, min(start + BLOCK, len(source)))
             batch = source.read(ids)
-            height, width = batch.images.shape[-2:]
-            if height != width:
-                raise InputError(f"the images have {height} × {width} pixels; squares are packed")
             itself = batch.ids == ids
             pixels = batch.images[itself].numpy().tobytes()
             file.write(pixels)

@@ -69,18 +69,20 @@ def _folder_labels(index: Index, names: tuple[str, ...] | None) -> Labels | None
     """Found out once for each folder, not for each file."""
     used, row = np.unique(index.folder_of, return_inverse=True)
     labels = class_folder_labels([index.folders[i] for i in used], names)
-    if labels is None or not (labels.values >= 0).any():
-        return None
-    return Labels(labels.values[torch.from_numpy(row)], labels.names)
+    return labels and Labels(labels.values[torch.from_numpy(row)], labels.names)
 
 
 def _archived(files: ArchivedFiles) -> PartFiles:
-    """Labels from folders, or from the texts beside the images of a shard (`0001.jpg`, `0001.cls`)."""
-    if len(files.labels) > 1:
-        return files, Labels(torch.from_numpy(files.label_of.astype(np.int64)), files.labels)
-    several = bool(files.shard_ends)
+    """Labels from the texts beside the images (`0001.jpg`, `0001.cls`), or from folders."""
+    several = bool(files.shard_ends)  # then a name begins with its archive's
     inside = [name.partition("/")[2] for name in files.names] if several else files.names
-    return files, class_folder_labels(inside)
+    return files, _text_labels(files) or class_folder_labels(inside)
+
+
+def _text_labels(files: ArchivedFiles) -> Labels | None:
+    if len(files.labels) < 2:
+        return None
+    return Labels(torch.from_numpy(files.label_of.astype(np.int64)), files.labels)
 
 
 def _split(files: ArchivedFiles) -> list[PartFiles]:
@@ -92,15 +94,15 @@ def _split(files: ArchivedFiles) -> list[PartFiles]:
     test = next((name for name in TEST_PARTS if name in tops), None)
     if "train" not in tops or test is None:
         return [_archived(files)]
-    _, labels = _archived(files)
+    texts = _text_labels(files)
     parts: list[PartFiles] = []
     names: tuple[str, ...] | None = None
     for top in ("train", test):
         chosen = Chosen.beginning(files, f"{wrap}{top}/")
-        if len(files.labels) > 1 and labels is not None:
-            of_part: Labels | None = Labels(labels.values[torch.from_numpy(chosen.numbers)], labels.names)
+        if texts is not None:
+            labels: Labels | None = Labels(texts.values[torch.from_numpy(chosen.numbers)], texts.names)
         else:
-            of_part = class_folder_labels(chosen.names, names)
-        names = of_part.names if of_part else None
-        parts.append((chosen, of_part))
+            labels = class_folder_labels(chosen.names, names)
+        names = labels.names if labels else None
+        parts.append((chosen, labels))
     return parts

@@ -25,6 +25,7 @@ from frossl.engine.launch import talking
 from frossl.engine.loggers import Loggers
 from frossl.engine.step import train_step
 from frossl.errors import BadStepError, TrainingError
+from frossl.runs import bad_file_lines
 from frossl.types import Batch, Clock, LossTerms, Watch
 
 report = logging.getLogger("frossl")
@@ -135,11 +136,10 @@ class Book:
 
     def close(self, ended: str, reason: str, bad_files: Sequence[Mapping[str, str]]) -> None:
         """bad_files: those of each process."""
-        lines = sorted({f"{path!r}\t{why!r}\n" for bad in bad_files for path, why in bad.items()})
         with self._writing():
             self._status(ended, reason)
-            if lines:
-                self.folder.write_text(self.folder.bad_files.name, "".join(lines))
+            if any(bad_files):
+                self.folder.write_text(self.folder.bad_files.name, bad_file_lines(bad_files))
         self.loggers.close(finished=ended == "finished")
 
     def fail(self, error: BaseException) -> None:

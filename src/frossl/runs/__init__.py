@@ -1,6 +1,6 @@
 """Run folders: names, atomic files, JSON lines, provenance. No torch."""
 
-from frossl.runs.folder import RunFolder
+from frossl.runs.folder import RunFolder, bad_file_lines
 from frossl.runs.provenance import command_line, provenance
 
-__all__ = ["RunFolder", "command_line", "provenance"]
+__all__ = ["RunFolder", "bad_file_lines", "command_line", "provenance"]

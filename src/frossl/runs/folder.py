@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,6 +30,11 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def bad_file_lines(bad: Iterable[Mapping[str, str]]) -> str:
+    """What `bad_files.txt` holds: each file once, with the reason, of several who looked."""
+    return "".join(sorted({f"{name!r}\t{why!r}\n" for one in bad for name, why in one.items()}))
 
 
 def _umask() -> int:
