@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from frossl.api import Run as Run
     from frossl.api import check as check
+    from frossl.api import checkpoints as checkpoints
+    from frossl.api import compare as compare
     from frossl.api import demo as demo
+    from frossl.api import finetune as finetune
     from frossl.api import knn as knn
+    from frossl.api import linear as linear
     from frossl.api import load_encoder as load_encoder
+    from frossl.api import measure as measure
     from frossl.api import pack as pack
     from frossl.api import pretrain as pretrain
+    from frossl.api import probe as probe
     from frossl.api import replay as replay
     from frossl.api import resume as resume
+    from frossl.api import spectrum as spectrum
     from frossl.api import views as views
     from frossl.augment import Augment as Augment
     from frossl.augment import ViewSpec as ViewSpec
@@ -106,29 +113,36 @@ _HOME = {
     "barlow_loss": "objectives",
     "byol_loss": "objectives",
     "check": "api",
+    "checkpoints": "api",
+    "compare": "api",
     "corinfomax_loss": "objectives",
     "demo": "api",
     "dino_loss": "objectives",
     "empssl_loss": "objectives",
+    "finetune": "api",
     "frossl_loss": "objectives",
     "iso_loss": "objectives",
     "ivne_loss": "objectives",
     "knn": "api",
     "lejepa_loss": "objectives",
+    "linear": "api",
     "load_encoder": "api",
     "log_det_divergence": "objectives",
     "matrixssl_loss": "objectives",
+    "measure": "api",
     "mmcr_loss": "objectives",
     "moco_loss": "objectives",
     "pack": "api",
     "petz_renyi_divergence": "objectives",
     "pretrain": "api",
+    "probe": "api",
     "renyi_variance": "objectives",
     "replay": "api",
     "resume": "api",
     "simclr_loss": "objectives",
     "simsiam_loss": "objectives",
     "spectral_loss": "objectives",
+    "spectrum": "api",
     "swav_loss": "objectives",
     "tico_loss": "objectives",
     "vicreg_loss": "objectives",

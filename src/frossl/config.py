@@ -232,6 +232,26 @@ class Train:
 
 
 @dataclass(frozen=True)
+class Diagnostics:
+    """What a run finds out about itself while it trains."""
+
+    every: int = 50
+    """Steps between looks at the embeddings, besides those that are evenly spread on a logarithmic axis."""
+    share: float = 0.03
+    """Of the time, at most: looks and online kNN come less often where they would cost more."""
+    probe: bool = True
+    """Train a linear probe beside the networks, where there are labels. They never feel it."""
+    knn: bool = True
+    """Ask the nearest neighbours of unaugmented images now and then, where there are labels."""
+    stop: bool = True
+    """End a run that has collapsed to one point."""
+
+    def __post_init__(self) -> None:
+        _require(self.every >= 1, "diagnostics.every", self.every, "give at least 1")
+        _require(0 <= self.share <= 1, "diagnostics.share", self.share, "give a share of the time, 0 to 1")
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything that defines a run."""
 
@@ -240,6 +260,7 @@ class Config:
     objective: Objective = field(default_factory=Objective)
     optim: Optim = field(default_factory=Optim)
     train: Train = field(default_factory=Train)
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
     view_set: str | None = None
     """The name of the set that views are taken from, where none are given."""
     views: tuple[ViewSpec, ...] = ()

@@ -6,6 +6,7 @@
     └── TrainingError   a run that could not go on: exit code 1
         ├── NotFiniteError  NaN or infinity where numbers were expected; a ValueError too
         ├── BadStepError    a step that was not finite, by its number
+        ├── CollapseError   all images have become one point
         └── LostError       another process of the run is gone
 
 Every message is one line that names the value and ends with a hint.
@@ -54,6 +55,10 @@ class BadStepError(TrainingError):
         self.term = "z" if place else next(iter(lost), "weights")
         said = place or ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
         super().__init__(f"step {step} is not finite: {self.term} ({said}); try a lower --lr")
+
+
+class CollapseError(TrainingError):
+    """All images have become one point: there is nothing left to learn from."""
 
 
 class LostError(TrainingError):

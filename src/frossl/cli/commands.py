@@ -13,6 +13,7 @@ import typer
 if TYPE_CHECKING:
     from frossl.api import Comparison, Run
     from frossl.engine import Replay
+    from frossl.evaluation import Score
 
 app = typer.Typer(
     name="frossl",
@@ -168,30 +169,222 @@ def resume(
     return _ended(resumed, quiet=quiet)
 
 
-@app.command()
+OtherData = Annotated[str | None, typer.Option("--data", help="Other images than it was trained on")]
+Test = Annotated[str | None, typer.Option(help="Images to be tested on, in class folders")]
+Against = Annotated[
+    list[str] | None, typer.Option(help="A run, a name of timm, or NAME=FILE of weights; may be repeated")
+]
+Step = Annotated[int | None, typer.Option(help="This checkpoint of the run, not its end")]
+RunArgument = Annotated[str, typer.Argument(help="A run folder")]
+
+
+@app.command(epilog="Example: frossl knn runs/photos --against resnet18=resnet18.safetensors")
 def knn(
-    run: Annotated[str, typer.Argument(help="A run folder")],
-    k: Annotated[int | None, typer.Option(help="How many neighbours vote (default: 20)")] = None,
+    run: RunArgument,
+    k: Annotated[list[int] | None, typer.Option(help="How many neighbours vote (default: 20, 200)")] = None,
     crops: Annotated[
         int | None, typer.Option(help="Mean features of so many random crops, not of the whole image")
     ] = None,
+    data: OtherData = None,
+    root: Root = None,
+    test: Test = None,
+    against: Against = None,
+    step: Step = None,
     json: Json = False,
 ) -> int:
     """Did it learn? Nearest neighbours, beside raw pixels and the untrained network."""
     from frossl import api
 
-    comparison = api.knn(run, k=k, crops=crops)
-    _table({"knn": comparison}, to_stderr=json)
+    where = api.Where(data=data, root=root, test=test, against=against or (), step=step)
+    found = api.measure(run, [f"knn{max(0, n)}" for n in k] if k else None, crops=crops, **where)
+    return _measured(run, found, json=json)
+
+
+@app.command(epilog="Example: frossl probe runs/photos --paper")
+def probe(
+    run: RunArgument,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The paper's protocol: 100 epochs of crops and flips; minutes")
+    ] = False,
+    labels: Annotated[
+        list[int] | None, typer.Option(help="Labels of each class (default: 1, 5, 10, 50, and all)")
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="Of --paper")] = 100,
+    lr: Annotated[float, typer.Option(help="Of --paper")] = 0.3,
+    data: OtherData = None,
+    root: Root = None,
+    test: Test = None,
+    against: Against = None,
+    step: Step = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """How good is it? A linear classifier on the features, with few labels and with all."""
+    from frossl import api
+
+    where = api.Where(data=data, root=root, test=test, against=against or (), step=step)
+    if paper:
+        found = {"linear": api.linear(run, epochs=epochs, lr=lr, quiet=quiet, **where)}
+    else:
+        found = api.probe(run, labels=labels, **where)
+    return _measured(run, found, json=json)
+
+
+@app.command(epilog="Example: frossl finetune runs/photos --labels 0.1")
+def finetune(
+    run: RunArgument,
+    labels: Annotated[float, typer.Option(help="Share of the labels: 0.01, 0.1, 1")] = 1.0,
+    epochs: Annotated[int, typer.Option(help="Passes over the labelled images")] = 30,
+    lr: Annotated[float, typer.Option(help="Peak rate of AdamW")] = 1e-3,
+    layer_decay: Annotated[
+        float, typer.Option(help="Each layer moves at this share of the rate of the next")
+    ] = 1.0,
+    mixup: Annotated[float, typer.Option(help="Mix images and labels, such as 0.2; 0 for none")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Order, crops and mixing")] = 0,
+    data: OtherData = None,
+    root: Root = None,
+    test: Test = None,
+    against: Against = None,
+    step: Step = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """What did it save? Train all layers with labels, from the run and from the untrained network."""
+    from frossl import api
+
+    where = api.Where(data=data, root=root, test=test, against=against or (), step=step)
+    found = api.finetune(
+        run,
+        labels=labels,
+        epochs=epochs,
+        lr=lr,
+        layer_decay=layer_decay,
+        mixup=mixup,
+        seed=seed,
+        quiet=quiet,
+        **where,
+    )
+    return _measured(run, {"finetune": found}, json=json)
+
+
+def _measured(run: str, found: dict[str, Comparison], *, json: bool) -> int:
+    _table(found, to_stderr=json)
     if json:
+        _print_json({"run": run, **{name: comparison.to_json() for name, comparison in found.items()}})
+    return 0
+
+
+@app.command()
+def checkpoints(run: RunArgument, json: Json = False) -> int:
+    """Which checkpoint is best? Neighbours where there are labels, RankMe without."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from frossl import api
+
+    found = api.checkpoints(run)
+    table = Table(title="checkpoints", title_justify="left")
+    for title in ("step", "kNN, k 20", "RankMe", "effective rank"):
+        table.add_column(title, justify="right")
+    for saved in found.saved:
+        marks = ("*" if saved == found.best_by_labels else "", "*" if saved == found.best_without else "")
+        accuracy = f"{_figure(saved.knn)}{marks[0]}" if found.labelled else "no labels"
+        table.add_row(str(saved.step), accuracy, f"{saved.rankme:.1f}{marks[1]}", f"{saved.rank:.1f}")
+    Console(stderr=json).print(table)
+    said = "the newest is as good as any, as far as can be told"
+    if found.best_by_labels is not None and found.separated:
+        said = f"step {found.best_by_labels.step} is better than the newest"
+    elif not found.labelled:
+        said = f"by RankMe alone step {found.best_without.step}, which is a hint and no measurement"
+    _say(said, to_stderr=json)
+    if json:
+        best = found.best_by_labels
+        rows = [
+            {
+                "step": saved.step,
+                "knn": round(saved.knn.percent, 2) if found.labelled else None,
+                "rankme": round(saved.rankme, 2),
+                "rank": round(saved.rank, 2),
+            }
+            for saved in found.saved
+        ]
         _print_json(
             {
                 "run": run,
-                "protocol": comparison.protocol,
-                "knn": comparison.percents(),
-                "deviation": {"knn": comparison.deviations()},
-                "note": comparison.note,
+                "checkpoints": rows,
+                "best_by_labels": best.step if best else None,
+                "best_without_labels": found.best_without.step,
+                "separated": found.separated,
             }
         )
+    return 0
+
+
+@app.command(epilog="Example: frossl spectrum runs/a runs/b --out spectrum.png")
+def spectrum(
+    runs: Annotated[list[str], typer.Argument(help="Run folders")],
+    out: Annotated[str, typer.Option(help="The picture, as .png and .svg")] = "spectrum.png",
+    features: Annotated[
+        bool, typer.Option("--features", help="Of the features, not the projections")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """How the eigenvalues went: the paper's figure, a panel for each run."""
+    from frossl import api
+
+    found = api.spectrum(runs, out=out, of="features" if features else "z")
+    for one in found:
+        told = f"saturates at step {one.saturation}" if one.saturation else "has not saturated"
+        count = len(one.eigenvalues[0])
+        _say(f"{one.name}: {told}; λ1/λ{count} = {one.condition:.3g} at the end", to_stderr=json)
+    _say(f"spectrum: {Path(out).with_suffix('.png')}, {Path(out).with_suffix('.svg')}", to_stderr=json)
+    if json:
+        _print_json({"runs": [one.to_json() for one in found]})
+    return 0
+
+
+@app.command(epilog="Example: frossl compare runs/a runs/b --target 40 --out compare.png")
+def compare(
+    runs: Annotated[list[str], typer.Argument(help="Run folders; those that differ by seed count as one")],
+    target: Annotated[
+        float | None, typer.Option(help="Percent of online accuracy; when was it reached?")
+    ] = None,
+    out: Annotated[str | None, typer.Option(help="A picture, as .png and .svg")] = None,
+    json: Json = False,
+) -> int:
+    """Runs beside each other: accuracy with its error, time and epochs to a target, cost."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from frossl import api
+
+    found = api.compare(runs, target=target, out=out)
+    table = Table(title=f"{found.protocol}; ± one standard error", title_justify="left")
+    table.add_column("")
+    reached = f"to {found.target:g}% online"
+    for title in ("percent", "seeds", f"epochs {reached}", f"minutes {reached}", "ms a step", "peak GB"):
+        table.add_column(title, justify="right")
+    for row in found.to_json()["arms"]:
+        first = row["reached"]
+        table.add_row(
+            row["name"],
+            f"{row['percent']:.1f} ± {row['error']:.1f}",
+            str(len(row["seeds"])),
+            f"{first['epochs']:.1f}" if first else "never",
+            f"{first['seconds'] / 60:.1f}" if first else "never",
+            f"{row['step_ms']:.0f}",
+            f"{row['memory_gb']:.1f}" if row["memory_gb"] is not None else "",
+        )
+    Console(stderr=json).print(table)
+    for pair in found.pairs:
+        how = "separated" if pair.separated else "not separated"
+        said = f"{pair.better} − {pair.other}: {pair.difference:+.1f} ± {pair.error:.1f}, {how}"
+        _say(said, to_stderr=json)
+    _say(found.verdict(), to_stderr=json)
+    if out is not None:
+        _say(f"picture: {Path(out).with_suffix('.png')}, {Path(out).with_suffix('.svg')}", to_stderr=json)
+    if json:
+        _print_json(found.to_json())
     return 0
 
 
@@ -352,6 +545,11 @@ def _ended(run: Run, *, quiet: bool) -> int:
     status = run.status
     if status["state"] == "stopped":
         _say(f"stopped at step {status['step']} of {status['total']} by FROSSL_MAX_STEPS")
+    verdict, looks = status["verdict"], [look for look in run.diagnostics if "share" in look]
+    if verdict.get("kind") not in (None, "warming up"):
+        advice = f"; {verdict['advice']}" if verdict["advice"] else ""
+        cost = f" (diagnostics took {looks[-1]['share']:.1%} of the time)" if looks else ""
+        _say(f"verdict: {verdict['kind']}: {verdict['reason']}{advice}{cost}")
     _say(f"run folder: {run.path}")
     if not quiet:
         _say(f"did it learn? frossl knn {shlex.quote(str(run.path))} (takes folder names as labels)")
@@ -369,23 +567,32 @@ def _stopped(run: Run) -> int:
     return INTERRUPTED
 
 
+TITLES = {"pixels": "raw pixels", "untrained": "untrained network", "trained": "trained network"}
+
+
 def _table(comparisons: dict[str, Comparison], *, to_stderr: bool) -> None:
+    """A row for each encoder; a protocol is a column, or a line of its own where there are many."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="accuracy in percent, ± one standard deviation", title_justify="left")
+    table = Table(title="accuracy in percent (95% interval)", title_justify="left")
     table.add_column("")
     for comparison in comparisons.values():
         table.add_column(comparison.protocol, justify="right")
-    for row, title in (
-        ("pixels", "raw pixels"),
-        ("untrained", "untrained network"),
-        ("trained", "trained network"),
-    ):
-        style = "bold" if row == "trained" else None
-        table.add_row(title, *(str(getattr(c, row)) for c in comparisons.values()), style=style)
+    rows = dict.fromkeys(row for comparison in comparisons.values() for row in comparison.scores)
+    for row in rows:
+        cells = [_figure(c.scores[row]) if row in c.scores else "" for c in comparisons.values()]
+        table.add_row(TITLES.get(row, row), *cells, style="bold" if row == "trained" else None)
     Console(stderr=to_stderr).print(table)
     _say(next(iter(comparisons.values())).note, to_stderr=to_stderr)
+
+
+def _figure(score: Score) -> str:
+    """`47.1 (44.0–50.2)`; over draws, their deviation too; with many classes, the share of the first five."""
+    low, high = score.interval
+    drawn = f" ± {score.deviation:.1f}" if score.draws > 1 else ""
+    five = f" top-5 {score.top5:.1f}" if score.top5 is not None else ""
+    return f"{score.percent:.1f}{drawn} ({low:.1f}–{high:.1f}){five}"
 
 
 def _say(text: str, *, to_stderr: bool = False) -> None:

@@ -4,7 +4,7 @@ from frossl.data.check import Findings, look_through
 from frossl.data.dataset import Dataset, Part
 from frossl.data.datasets import LARGEST, open_dataset
 from frossl.data.kept import Names
-from frossl.data.labels import Labels, held_out
+from frossl.data.labels import Labels, held_out, stratified
 from frossl.data.loader import Loader
 from frossl.data.named import NAMED
 from frossl.data.pack import pack
@@ -26,4 +26,5 @@ __all__ = [
     "look_through",
     "open_dataset",
     "pack",
+    "stratified",
 ]

@@ -1,5 +1,6 @@
 """Numbers from embeddings that say, without labels, how a run goes."""
 
+from frossl.diagnostics.diagnosis import diagnose, log_spaced
 from frossl.diagnostics.spectrum import (
     alignment,
     alpha_req,
@@ -11,14 +12,20 @@ from frossl.diagnostics.spectrum import (
     spread,
     uniformity,
 )
+from frossl.diagnostics.verdict import LOWER_RATE, Verdict, judge
 
 __all__ = [
+    "LOWER_RATE",
+    "Verdict",
     "alignment",
     "alpha_req",
     "dead_units",
+    "diagnose",
     "effective_rank",
     "eigenvalues",
+    "judge",
     "lidar",
+    "log_spaced",
     "rankme",
     "spread",
     "uniformity",

@@ -38,17 +38,21 @@ def rankme(x: Tensor) -> Tensor:
 def lidar(z: Tensor, *, delta: float = 1e-4) -> Tensor:
     """Effective rank of the discriminant between images, views being samples of a class: (V, N, D)
     (Thilak et al., ICLR 2024, arXiv 2312.04000). V is what a step has, where the paper takes 50."""
-    z = _wide(z)
+    z, D = _wide(z), z.shape[-1]
+    if len(z) * z.shape[1] < D:  # all rows lie in the few directions that they span
+        z = torch.linalg.qr(z.flatten(0, 1).T).R.T.unflatten(0, z.shape[:2])
     centers = z.mean(0)
     within = (z - centers).flatten(0, 1)
     within = within.T @ within / (len(within) - z.shape[1]) + delta * torch.eye(z.shape[-1]).to(z)
-    between = centers - centers.mean(0)
-    between = between.T @ between / (len(between) - 1)
-    # the eigenvalues of W^-1/2 B W^-1/2 are those of L^-1 B L^-T
-    factor = torch.linalg.cholesky(within)
-    half = torch.linalg.solve_triangular(factor, between, upper=False)
-    whitened = torch.linalg.solve_triangular(factor, half.T, upper=False)
-    return _exp_entropy(torch.linalg.eigvalsh((whitened + whitened.T) / 2).clamp_min(0))
+    between = (centers - centers.mean(0)) / math.sqrt(len(centers) - 1)
+    # the eigenvalues of W^-1/2 B W^-1/2, with B = CᵀC, are those of the smaller Gram matrix of L^-1 Cᵀ
+    factor, failed = torch.linalg.cholesky_ex(within)
+    if failed:  # embeddings so large that δ is lost in rounding
+        return z.new_tensor(math.nan)
+    whitened = torch.linalg.solve_triangular(factor, between.T, upper=False)
+    gram = whitened @ whitened.T if len(whitened) < len(between) else whitened.T @ whitened
+    spectrum = torch.linalg.eigvalsh(gram).clamp_min(0)
+    return _exp_entropy(torch.nn.functional.pad(spectrum, (0, max(0, D - len(spectrum)))))
 
 
 def alpha_req(spectrum: Tensor, *, first: int = 11, last: int = 50) -> Tensor:

@@ -1,7 +1,16 @@
 """The engine owns time and processes: it builds a run from its configuration, and walks its steps."""
 
-from frossl.engine.build import State, best_device, build, build_method, check, settle
-from frossl.engine.checkpoint import restore, save
+from frossl.engine.build import (
+    State,
+    best_device,
+    best_view_kernel,
+    build,
+    build_method,
+    check,
+    max_steps,
+    settle,
+)
+from frossl.engine.checkpoint import checkpoint_steps, method_at, restore, save
 from frossl.engine.gather import barrier, everyones, processes, rank
 from frossl.engine.launch import launch, talking
 from frossl.engine.loop import Screen, fit
@@ -14,12 +23,16 @@ __all__ = [
     "State",
     "barrier",
     "best_device",
+    "best_view_kernel",
     "build",
     "build_method",
     "check",
+    "checkpoint_steps",
     "everyones",
     "fit",
     "launch",
+    "max_steps",
+    "method_at",
     "processes",
     "rank",
     "replay",

@@ -19,9 +19,11 @@ from frossl.data import Dataset, Loader
 from frossl.engine.guard import Guard
 from frossl.engine.launch import open_fabric, process_counts
 from frossl.engine.loggers import check_logger
+from frossl.engine.observer import Observer
 from frossl.errors import ConfigError, InputError, unknown
 from frossl.methods import METHODS, JointEmbedding
 from frossl.networks import (
+    Encoder,
     build_backbone,
     build_projector,
     check_backbone,
@@ -59,6 +61,7 @@ class State:
     augment: Views
     loader: Loader
     guard: Guard
+    observer: Observer
     step: int = 0
     """Steps done so far."""
 
@@ -280,7 +283,10 @@ def build(
     guard = Guard(fabric.device)
     optimizer = _optimizer(method, config, lr=config.optim.lr(loader.batch_size), maskable=guard.masked)
     augment = build_views(config, data, transform)
-    return State(config, folder, fabric, method, wrapped, optimizer, augment, loader, guard)
+    mean, std = data.statistics
+    encoder = Encoder(method.encoder, size=data.size, mean=mean, std=std).to(fabric.device)
+    observer = Observer(config.diagnostics, data, method, encoder)
+    return State(config, folder, fabric, method, wrapped, optimizer, augment, loader, guard, observer)
 
 
 def build_views(config: Config, data: Dataset, transform: Transform | None = None) -> Views:

@@ -7,13 +7,16 @@ from typing import Any
 
 import torch
 
-from frossl.engine.build import State
+from frossl.config import Config
+from frossl.engine.build import State, build_method
 from frossl.errors import InputError
+from frossl.methods import JointEmbedding
+from frossl.runs import RunFolder
 from frossl.runs.folder import write_atomically
 
 
-def save(state: State) -> Path:
-    """Write checkpoints/step-N.pt whole or not at all, and drop all but the newest.
+def save(state: State, *, spare: Path | None = None) -> Path:
+    """Write checkpoints/step-N.pt whole or not at all, and drop all but the newest and `spare`.
 
     No random state and no position in the data: both are functions of the step (`Clock`).
     """
@@ -22,12 +25,21 @@ def save(state: State) -> Path:
         "processes": state.loader.processes,
         "method": state.method.state_dict(),
         "optimizer": state.optimizer.state_dict(),
+        "observer": state.observer.state_dict(),
     }
     path = state.folder.checkpoints / f"step-{state.step:08d}.pt"
     write_atomically(path, lambda file: torch.save(content, file))
     for old in _all(state)[: -state.config.train.keep_checkpoints]:
-        old.unlink()
+        if old != spare:
+            old.unlink()
     return path
+
+
+def forget_after(state: State, good: Path | None) -> None:
+    """Remove what was saved after the last good checkpoint, if there is one."""
+    for saved in _all(state):
+        if good is not None and saved > good:
+            saved.unlink()
 
 
 def restore(state: State) -> int:
@@ -38,6 +50,7 @@ def restore(state: State) -> int:
             content: dict[str, Any] = torch.load(saved[-1], map_location="cpu", weights_only=True)
             state.method.load_state_dict(content["method"])
             state.optimizer.load_state_dict(content["optimizer"])
+            state.observer.load_state_dict(content.get("observer", {}))
             state.step, processes = content["step"], content.get("processes", 1)
         except Exception as error:  # a torn archive, another network: torch has no one error for these
             raise InputError(
@@ -47,5 +60,24 @@ def restore(state: State) -> int:
     return processes
 
 
+def checkpoint_steps(folder: RunFolder) -> list[int]:
+    """Steps of which there is a checkpoint."""
+    return [int(path.stem.removeprefix("step-")) for path in _in(folder)]
+
+
+def method_at(config: Config, folder: RunFolder, step: int) -> JointEmbedding:
+    """The networks as a checkpoint has them."""
+    if step not in (steps := checkpoint_steps(folder)):
+        raise InputError(f"there is no checkpoint of step {step}; there are {', '.join(map(str, steps))}")
+    path, method = folder.checkpoints / f"step-{step:08d}.pt", build_method(config, pretrained=False)
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    method.load_state_dict(content["method"])
+    return method
+
+
 def _all(state: State) -> list[Path]:
-    return sorted(state.folder.checkpoints.glob("step-*.pt"))
+    return _in(state.folder)
+
+
+def _in(folder: RunFolder) -> list[Path]:
+    return sorted(folder.checkpoints.glob("step-*.pt"))

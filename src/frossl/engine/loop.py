@@ -8,27 +8,33 @@ import math
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from frossl.diagnostics import LOWER_RATE, Verdict, judge
 from frossl.engine.build import State
-from frossl.engine.checkpoint import save
+from frossl.engine.checkpoint import forget_after, save
 from frossl.engine.gather import barrier, everyones, gather, largest, processes
 from frossl.engine.launch import talking
 from frossl.engine.loggers import Loggers
 from frossl.engine.step import train_step
-from frossl.errors import BadStepError, TrainingError
+from frossl.errors import BadStepError, CollapseError, TrainingError
 from frossl.runs import bad_file_lines
 from frossl.types import Batch, Clock, LossTerms, Watch
 
 report = logging.getLogger("frossl")
+
+COLLAPSE, COLLAPSED = 1000, "collapse"
+"""What stops a run that has collapsed, where other runs are stopped by a signal, and its name."""
 
 
 class Screen(Protocol):
@@ -36,6 +42,9 @@ class Screen(Protocol):
 
     def step(self, step: int, total: int, record: dict[str, Any] | None) -> None:
         """A step is done; on log steps, what was recorded."""
+
+    def tell(self, text: str) -> None:
+        """A line that must not be overlooked."""
 
 
 def fit(state: State, screen: Screen | None = None, watches: Sequence[Watch] = ()) -> None:
@@ -75,25 +84,29 @@ def _walk(state: State, watches: Sequence[Watch], book: Book | None) -> str:
             ending = bool(stopping) or state.step == loader.last
             if ending or clock.due(train.log_every):
                 guard.look_back()
-            for watch in watches:
-                if clock.due(watch.every):
-                    _look(watch, batch, tensors, state, clock, book)
+            due = [watch for watch in watches if clock.due(watch.every)]
+            shown = _shown(batch, tensors, state) if due or state.observer.interested(clock) else None
             if book is not None:
+                book.observe(shown, terms, clock, due)
+                if book.verdict.stop and state.config.diagnostics.stop:
+                    stop.number = COLLAPSE
                 book.step(terms, clock, ending=ending)
             if stopping:
                 break
         agreement.settle()
+    if stopping == COLLAPSED:
+        raise CollapseError(str(book.verdict) if book is not None else "the first process found a collapse")
     return stopping if state.step < loader.last else ""
 
 
-def _look(
-    watch: Watch, batch: Batch, tensors: Mapping[str, Tensor], state: State, clock: Clock, book: Book | None
-) -> None:
-    """Show a watch the global batch: every process takes part in gathering it, the first one looks."""
+Shown = tuple[Tensor, dict[str, Tensor]]
+"""Ids (N,), `features` and `z` of the global batch, detached."""
+
+
+def _shown(batch: Batch, tensors: Mapping[str, Tensor], state: State) -> Shown:
+    """Every process takes part in gathering it; the first one looks."""
     ids = gather(state.to_device(batch).ids[None], images=state.loader.batch_size)[0]
-    shown = {name: tensors[name].detach() for name in ("features", "z")}
-    if book is not None and (seen := watch.look(ids.cpu(), shown, clock)):
-        book.diagnose(_numbers(seen))
+    return ids.cpu(), {name: tensors[name].detach() for name in ("features", "z")}
 
 
 class Book:
@@ -102,14 +115,19 @@ class Book:
     def __init__(self, state: State, screen: Screen | None) -> None:
         self.state, self.screen, self.folder = state, screen, state.folder
         self.saved = time.monotonic()
+        self.verdict = judge([])
+        self.good: Path | None = None
+        """The newest checkpoint that was saved while the verdict was not a bad one."""
         with self._writing():
             self.folder.forget_after(state.step)
             self.pace = Pace(state)
+            self.looks = [record for record in self.folder.diagnostics if "z_rank" in record]
             self._status("running")
         self.loggers = Loggers(self.folder, state.config, state.step)
 
     def step(self, terms: LossTerms, clock: Clock, *, ending: bool) -> None:
-        state, train, record = self.state, self.state.config.train, None
+        state, train = self.state, self.state.config.train
+        record: dict[str, Any] | None = None
         if clock.due(train.log_every):
             record = {"step": state.step, "epoch": clock.epoch, "lr": state.lr(clock)}
             record |= terms.to_floats() | self.pace.measure(state.step)
@@ -117,22 +135,47 @@ class Book:
                 self.folder.metrics.append(record)
             self.loggers.log(record)
         if self.screen is not None:
-            self.screen.step(state.step, state.loader.last, record)
+            shown = record and {**record, "verdict": self.verdict.kind}
+            self.screen.step(state.step, state.loader.last, shown)
         minutes = (time.monotonic() - self.saved) / 60
         due = train.checkpoint_every is not None and clock.due(train.checkpoint_every)
         late = train.checkpoint_minutes is not None and minutes >= train.checkpoint_minutes
-        if (ending or due or late) and state.guard.good():
+        if (ending or due or late) and state.guard.good() and not self.verdict.stop:
             with self._writing():
-                save(state)
+                saved = save(state, spare=self.good)
+                if not self.verdict.bad:
+                    self.good = saved
                 self._status("running")
                 self.folder.bad_batch.unlink(missing_ok=True)  # it lies behind us
             self.saved = time.monotonic()
 
-    def diagnose(self, numbers: dict[str, float]) -> None:
-        record = {**numbers, "step": self.state.step}
+    def observe(self, shown: Shown | None, terms: LossTerms, clock: Clock, watches: Sequence[Watch]) -> None:
+        """Let the observer and the watches look at a step, and write down what they say."""
+        ids, tensors = shown or (torch.empty(0), {})
+        if record := self.state.observer.step(ids, tensors, terms, clock):
+            self._diagnose({"epoch": clock.epoch, **record})
+        for watch in watches:
+            if seen := watch.look(ids, tensors, clock):
+                self._diagnose(_numbers(seen))
+
+    def _diagnose(self, record: dict[str, Any]) -> None:
+        record = {**record, "step": self.state.step, "seconds": self.pace.so_far()}
         with self._writing():
-            self.folder.diagnostics.append(record)
+            if "z_rank" in record:
+                self.looks.append(record)
+                earlier, self.verdict = self.verdict, judge(self.looks, warmup=self._warmup)
+                record["verdict"] = self.verdict.kind
+                if self.verdict.kind != earlier.kind:
+                    self._status("running")
+                    if self.screen is not None and (self.verdict.bad or earlier.bad):
+                        self.screen.tell(f"step {self.state.step}: {self.verdict}")
+            self.folder.diagnostics.append(json_record(record))
         self.loggers.log(record)
+
+    @property
+    def _warmup(self) -> int:
+        """Steps over which the rate rises."""
+        return round(self.state.config.optim.warmup * self.state.loader.total)
 
     def close(self, ended: str, reason: str, bad_files: Sequence[Mapping[str, str]]) -> None:
         """bad_files: those of each process."""
@@ -149,9 +192,13 @@ class Book:
         with contextlib.suppress(TrainingError), self._writing():
             if isinstance(error, BadStepError):
                 self.folder.write_json(self.folder.bad_batch.name, self._bad_batch(error))
+            if isinstance(error, BadStepError):
+                self.verdict = Verdict("diverging", f"step {error.step} was not finite", LOWER_RATE)
+            if isinstance(error, CollapseError):
+                forget_after(self.state, self.good)
             self.close(ended, reason, [self.state.loader.source.bad_files()])
             if isinstance(error, BadStepError) and error.step > 0:
-                save(self.state)
+                save(self.state, spare=self.good)
 
     def _bad_batch(self, error: BadStepError) -> dict[str, Any]:
         loader = self.state.loader
@@ -168,7 +215,8 @@ class Book:
 
     def _status(self, name: str, reason: str = "") -> None:
         total = self.state.loader.total
-        self.folder.write_status(name, step=self.state.step, total=total, reason=reason)
+        verdict = {"kind": self.verdict.kind, "reason": self.verdict.reason, "advice": self.verdict.advice}
+        self.folder.write_status(name, step=self.state.step, total=total, reason=reason, verdict=verdict)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -185,6 +233,13 @@ class Book:
 def json_number(value: float) -> float | str:
     """JSON has no NaN and no infinity."""
     return value if math.isfinite(value) else str(value)
+
+
+def json_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers that are not finite, at least not as JSON, are left out of a record."""
+    return {
+        name: value for name, value in record.items() if not isinstance(value, float) or math.isfinite(value)
+    }
 
 
 def requeue() -> None:
@@ -231,6 +286,8 @@ class Agreement:
 
 
 def _name(number: int) -> str:
+    if number == COLLAPSE:
+        return COLLAPSED
     return signal.Signals(number).name if number else ""
 
 
@@ -274,7 +331,11 @@ class Pace:
 
     def __init__(self, state: State) -> None:
         self.batch_size, self.step, self.time = state.loader.batch_size, state.step, time.perf_counter()
+        self.device = state.fabric.device
         self.seconds = max((record["seconds"] for record in state.folder.metrics), default=0.0)
+
+    def so_far(self) -> float:
+        return round(self.seconds + time.perf_counter() - self.time, 3)
 
     def measure(self, step: int) -> dict[str, float]:
         now = time.perf_counter()
@@ -282,4 +343,20 @@ class Pace:
         self.time, self.step = now, step
         self.seconds += passed
         speed = steps * self.batch_size / max(passed, 1e-9)
-        return {"seconds": round(self.seconds, 3), "images_per_second": round(speed, 1)}
+        return {
+            "seconds": round(self.seconds, 3),
+            "images_per_second": round(speed, 1),
+            "memory_gb": round(_peak_memory(self.device) / 1e9, 3),
+        }
+
+
+def _peak_memory(device: torch.device) -> float:
+    """Bytes: of the device, or of this process, whatever it did before."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "win32":
+        return 0.0
+    import resource  # Windows has none
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)

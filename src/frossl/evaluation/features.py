@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from frossl.augment import ViewSpec, make_views, plan, standardize
+from frossl.errors import NotFiniteError
 from frossl.evaluation.split import Labelled
 from frossl.networks import Encoder
 from frossl.types import Batch, Clock
@@ -44,12 +45,14 @@ def bag_of_features(encoder: Encoder, images: Labelled, view: ViewSpec, *, crops
 
 
 def _evaluated(encoder: nn.Module, images: Labelled, features: Callable[[Batch], Tensor]) -> Rows:
-    device, training = next(encoder.parameters()).device, encoder.training
+    device = next(encoder.parameters()).device
+    modes = {module: module.training for module in encoder.modules()}  # frozen layers have their own
     encoder.eval()
     try:
         return _collect(images, lambda batch: features(Batch(batch.images.to(device), batch.ids.to(device))))
     finally:
-        encoder.train(training)
+        for module, training in modes.items():
+            module.training = training
 
 
 def pixels(images: Labelled, *, largest: int = 32) -> Rows:
@@ -73,4 +76,10 @@ def _collect(images: Labelled, of: Callable[[Batch], Tensor], *, batch_size: int
         itself = batch.ids == ids
         features.append(of(Batch(batch.images[itself], ids[itself])).float().cpu())
         labels.append(values[itself])
-    return torch.cat(features), torch.cat(labels)
+    rows = torch.cat(features)
+    if not rows.isfinite().all():
+        raise NotFiniteError(
+            f"features of {int((~rows.isfinite()).any(1).sum())} of {len(rows)} images are not finite; "
+            "the encoder is broken: train again with a lower rate"
+        )
+    return rows, torch.cat(labels)

@@ -27,11 +27,11 @@ def knn_accuracy(
     if not 1 <= k <= len(bank):
         raise InputError(f"k = {k} with {len(bank)} labelled images; give 1 ≤ k ≤ {len(bank)}")
     bank, classes = F.normalize(bank, dim=1), int(bank_labels.max()) + 1
-    right = []
-    for rows, labels in zip(F.normalize(test, dim=1).split(1024), test_labels.split(1024), strict=True):
+    scores = []
+    for rows in F.normalize(test, dim=1).split(1024):
         cosine, nearest = (rows @ bank.T).topk(k, dim=1)
         votes = torch.zeros(len(rows), classes).scatter_add_(
             1, bank_labels[nearest], (cosine / temperature).exp()
         )
-        right.append(votes.argmax(1) == labels)
-    return Score.of(torch.cat(right))
+        scores.append(votes)
+    return Score.of_ranked(torch.cat(scores), test_labels)

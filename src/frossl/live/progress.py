@@ -25,12 +25,14 @@ class Patient(Console):
 
 
 def describe(record: dict[str, Any], largest_rank: int) -> str:
-    """`loss −9.81  rank 87/128  540 images/s` from one line of the record."""
+    """`loss −9.81  rank 87/128  540 images/s  learning` from one line of the record."""
     words = [f"loss {record['loss']:.3f}"]
     if "effective_rank" in record:
         words.append(f"rank {record['effective_rank']:.0f}/{largest_rank}")
     if "images_per_second" in record:
         words.append(f"{record['images_per_second']:,.0f} images/s")
+    if "verdict" in record:
+        words.append(record["verdict"])
     return "  ".join(words)
 
 
@@ -63,6 +65,9 @@ class Bar:
         if record:
             self.progress.update(self.task, numbers=describe(record, self.largest_rank))
 
+    def tell(self, text: str) -> None:
+        self.progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
 
 class PlainLines:
     """A line now and then, for pipes and log files."""
@@ -87,6 +92,9 @@ class PlainLines:
         self.console.print(
             f"step {step}/{total}  {minutes}  {describe(record, self.largest_rank)}", highlight=False
         )
+
+    def tell(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class Counting:

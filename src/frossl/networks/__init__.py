@@ -13,6 +13,7 @@ from frossl.networks.layers import (
 )
 from frossl.networks.projector import build_predictor, build_projector, output_of
 from frossl.networks.prototypes import Prototypes
+from frossl.networks.public import public_encoder
 from frossl.networks.weights import load_weights, read_weights
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "layers_of",
     "load_weights",
     "output_of",
+    "public_encoder",
     "rates_by_depth",
     "read_weights",
     "still_statistics",

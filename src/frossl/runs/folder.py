@@ -109,16 +109,19 @@ class RunFolder:
         except ValueError as error:
             raise InputError(f"{self.path / name} is damaged ({error}); start a new run") from None
 
-    def write_status(self, state: str, *, step: int, total: int, reason: str = "") -> None:
-        """`state` is running, finished, stopped or failed."""
-        self.write_json("status.json", {"state": state, "step": step, "total": total, "reason": reason})
+    def write_status(
+        self, state: str, *, step: int, total: int, reason: str = "", verdict: dict[str, str] | None = None
+    ) -> None:
+        """`state` is running, finished, stopped or failed; `verdict` is how the run goes, as far as known."""
+        status = {"state": state, "step": step, "total": total, "reason": reason, "verdict": verdict or {}}
+        self.write_json("status.json", status)
 
     def read_status(self) -> dict[str, Any]:
         """What `write_status` wrote; a run killed before that is one that never got to step 1."""
         try:
             status: dict[str, Any] = self.read_json("status.json")
         except FileNotFoundError:
-            status = {"state": "running", "step": 0, "total": 0, "reason": ""}
+            status = {"state": "running", "step": 0, "total": 0, "reason": "", "verdict": {}}
         return status
 
     def forget_after(self, step: int) -> None:

@@ -1,0 +1,63 @@
+"""Names, and the recipes that come with frossl."""
+
+from __future__ import annotations
+
+import sys
+from importlib import resources
+
+from frossl.augment import VIEW_SETS
+from frossl.config import Config, ViewSpec
+from frossl.data import NAMED
+from frossl.errors import unknown
+from frossl.methods import METHODS
+from frossl.networks import timm_names
+
+RECIPES = resources.files("frossl") / "recipes"
+
+
+def recipes() -> dict[str, str]:
+    """Names of the complete runs that come with frossl, each with the first line of its file."""
+    files = sorted(RECIPES.iterdir(), key=lambda file: file.name)
+    return {
+        file.name.removesuffix(".toml"): file.read_text(encoding="utf-8")
+        .partition("\n")[0]
+        .removeprefix("# ")
+        for file in files
+        if file.name.endswith(".toml")
+    }
+
+
+def recipe(name: str, *, method: str | None = None) -> Config:
+    """A complete run by its name, for its own method or another."""
+    if name not in recipes():
+        raise unknown("recipe", name, recipes())
+    return Config.from_toml(RECIPES.joinpath(f"{name}.toml").read_text(encoding="utf-8"), method=method)
+
+
+def names(kind: str | None = None) -> dict[str, dict[str, str]]:
+    """What can be named, by kind, with a few words; `backbones` (over a thousand) only when asked for."""
+    known = {
+        "methods": {name: _about(METHODS[name].objective) for name in sorted(METHODS)},
+        "data": {name: named.about for name, named in NAMED.items()},
+        "views": {name: " + ".join(map(_in_words, specs)) for name, specs in VIEW_SETS.items()},
+        "recipes": recipes(),
+    }
+    if kind is None:
+        return known
+    if kind == "backbones":
+        return {kind: dict.fromkeys(timm_names(), "")}
+    if kind not in known:
+        raise unknown("kind of name", kind, [*known, "backbones"])
+    return {kind: known[kind]}
+
+
+def _about(kind: type) -> str:
+    """The first line of what the file of a class says of itself."""
+    return (sys.modules[kind.__module__].__doc__ or "").partition("\n")[0]
+
+
+def _in_words(spec: ViewSpec) -> str:
+    low, high = spec.scale
+    strengths = "/".join(f"{x:g}" for x in (spec.brightness, spec.contrast, spec.saturation, spec.hue))
+    solarized = f", solarized {spec.solarize:g}" if spec.solarize else ""
+    return f"{low:g}–{high:g} of the image, jitter {strengths}, blur {spec.blur:g}{solarized}"

@@ -1,0 +1,54 @@
+"""A run folder, to be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+from frossl.api.measuring import Comparison, Where, knn, probe
+from frossl.artifacts import load_encoder
+from frossl.config import Config
+from frossl.networks import Encoder
+from frossl.runs import RunFolder
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, to be asked."""
+
+    path: Path
+
+    @property
+    def config(self) -> Config:
+        return Config.read(RunFolder.open(self.path).config_file)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """`state` (running, finished, stopped, failed), `step`, `total`, `reason`, `verdict`."""
+        return RunFolder.open(self.path).read_status()
+
+    @property
+    def interrupted(self) -> bool:
+        """Stopped by a signal before its end (and not by FROSSL_MAX_STEPS)."""
+        status = self.status
+        return bool(status["state"] == "stopped" and status["reason"] != "FROSSL_MAX_STEPS")
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        return list(RunFolder.open(self.path).metrics)
+
+    @property
+    def diagnostics(self) -> list[dict[str, Any]]:
+        """What it found out about itself: spectra, online accuracies, and what watches returned."""
+        return list(RunFolder.open(self.path).diagnostics)
+
+    def encoder(self) -> Encoder:
+        return load_encoder(self.path)
+
+    def knn(self, *, k: int | None = None, crops: int | None = None, **where: Unpack[Where]) -> Comparison:
+        return knn(self.path, k=k, crops=crops, **where)
+
+    def probe(self, *, labels: Sequence[int] | None = None, **where: Unpack[Where]) -> dict[str, Comparison]:
+        return probe(self.path, labels=labels, **where)

@@ -1,0 +1,333 @@
+"""Train an encoder, go on, look at a bad step again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lightning_fabric import Fabric
+from rich.console import Console
+
+import frossl.engine as engine
+from frossl.api.catalog import recipe
+from frossl.api.looking import draw_views
+from frossl.api.run import Run
+from frossl.api.shared import (
+    LARGEST_STORED,
+    check_same,
+    check_weights,
+    console_of,
+    data_of,
+    digest,
+    given,
+    opened,
+    say,
+)
+from frossl.artifacts import save_encoder
+from frossl.augment import Transform
+from frossl.config import Config, Network, Objective
+from frossl.data import Dataset
+from frossl.errors import InputError, TrainingError
+from frossl.live import Bar, PlainLines
+from frossl.networks import Encoder
+from frossl.runs import RunFolder, command_line, provenance
+from frossl.types import Watch
+
+
+def pretrain(
+    data: str | Path,
+    *,
+    out: str | Path | None = None,
+    config: Config | None = None,
+    method: str | None = None,
+    backbone: str | None = None,
+    width: float | None = None,
+    views: int | None = None,
+    view_set: str | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    micro_batch_size: int | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    devices: int | None = None,
+    num_nodes: int | None = None,
+    checkpoint_every: int | None = None,
+    checkpoint_minutes: float | None = None,
+    root: str | Path | None = None,
+    fraction: float | None = None,
+    max_bad: float | None = None,
+    weights: str | Path | None = None,
+    loggers: Sequence[str] = (),
+    watches: Sequence[Watch] = (),
+    transform: Transform | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> Run:
+    """Learn an encoder from unlabelled images.
+
+    data: a folder of images, a list of paths, an archive, an array, or the name of a data set. out: where
+    the run is kept (runs/NAME if not given). config: where to start from (the `default` recipe if not
+    given); the other arguments override it. lr: rate per 256 images. weights: a local file to start from.
+    root: the folder of a data set given by its name. fraction: the share of every class that is learned
+    from. max_bad: the share of files that may be unreadable. transform: your own function that makes views
+    (see `Transform`), in place of a view set; where it makes one at a time, `views` says how many. loggers:
+    tensorboard, wandb, mlflow. watches: who looks at the steps (see `Watch`). Ends early, with a checkpoint,
+    on Ctrl-C; `resume` goes on from there.
+
+    batch_size: images of a step, over all processes; micro_batch_size: how many of them a process takes
+    through the networks at once. With devices and num_nodes each process runs the script from its beginning
+    up to here, and goes on with what follows: see docs/scale.md.
+    """
+    if (same := _run_of_this_job(out, data)) is not None:
+        return resume(same, watches=watches, transform=transform, quiet=quiet)
+    console = console_of(quiet)
+    config = config or recipe("default", method=method)
+    if method is not None and method != config.objective.method:
+        config = replace(config, objective=Objective(method))  # options are another method's
+    config = replace(
+        config,
+        data=data_of(config.data, data, root=root, fraction=fraction, max_bad=max_bad),
+        network=_network(config.network, backbone, width, weights),
+        optim=given(config.optim, base_lr=lr),
+        train=given(
+            config.train,
+            epochs=epochs,
+            batch_size=batch_size,
+            micro_batch_size=micro_batch_size,
+            seed=seed,
+            devices=devices,
+            num_nodes=num_nodes,
+            checkpoint_every=checkpoint_every,
+            checkpoint_minutes=checkpoint_minutes,
+            loggers=tuple(loggers) or None,
+        ),
+    )
+    engine.check(config)
+    out = Path(out) if out is not None else free_folder(Path("runs") / _slug(data))
+    RunFolder.check_free(out, overwrite=overwrite)
+    largest = LARGEST_STORED[config.train.device or engine.best_device()]
+    dataset = opened(config, console, largest=largest)
+    if view_set is not None:
+        config = replace(config, view_set=view_set, views=())
+    config = engine.settle(config, dataset, views=views, transform=transform)
+    engine.build_method(config)  # refuse what cannot be built while there is still nothing on disk
+    fabric = engine.launch(config.train)
+    folder = RunFolder(out)
+    if fabric.is_global_zero:
+        _create(folder, config, dataset, overwrite=overwrite)
+    return _train(config, dataset, folder, console, watches, fabric, transform=transform)
+
+
+def _create(folder: RunFolder, config: Config, dataset: Dataset, *, overwrite: bool) -> None:
+    """A run folder with all that a resume needs."""
+    source = dataset.train.source
+    RunFolder.create(folder.path, overwrite=overwrite)
+    if source.names is not None:
+        source.names.write(folder.index)
+    origin = provenance(
+        seed=config.train.seed,
+        index_digest=source.digest,
+        images=len(source),
+        weights_digest=digest(config.network.weights),
+    )
+    folder.write_json("provenance.json", origin)
+    folder.write_text(folder.config_file.name, config.to_toml())
+
+
+def resume(
+    run: str | Path,
+    *,
+    epochs: int | None = None,
+    devices: int | None = None,
+    num_nodes: int | None = None,
+    watches: Sequence[Watch] = (),
+    transform: Transform | None = None,
+    quiet: bool = False,
+) -> Run:
+    """Go on with a run that was stopped, from its newest checkpoint, as if it had never stopped.
+
+    Everything is read from the run folder, but `watches` and `transform`, which are functions. epochs: a new
+    end, for a finished run too; rates and other schedules are then those of a run of that length from its
+    beginning. devices, num_nodes: another number of processes.
+    """
+    console, folder = console_of(quiet), RunFolder.open(run)
+    old = Config.read(folder.config_file)
+    config = replace(old, train=given(old.train, epochs=epochs, devices=devices, num_nodes=num_nodes))
+    new_end = config.train.epochs != old.train.epochs
+    if folder.read_status()["state"] == "finished" and folder.encoder.is_file() and not new_end:
+        say(console, f"{run} is finished; there is nothing to resume (--epochs gives it a new end)")
+        return Run(folder.path)
+    config, dataset = _reopened(config, folder, console)
+    done, images, train = folder.read_status()["step"], len(dataset.train.source), config.train
+    if new_end and train.epochs * (images // min(images, train.batch_size)) <= done:
+        raise InputError(f"{run} has done {done} steps already; {train.epochs} epochs end before that")
+    fabric = engine.launch(train)
+    if fabric.is_global_zero and new_end:
+        folder.encoder.unlink(missing_ok=True)  # the old end's
+    before = old.train.epochs
+    return _train(config, dataset, folder, console, watches, fabric, transform=transform, before=before)
+
+
+def replay(run: str | Path, *, transform: Transform | None = None) -> engine.Replay:
+    """Make the step again at which a run became not finite, and look where. Writes nothing.
+
+    transform: the run's own, if it had one.
+    """
+    folder = RunFolder.open(run)
+    if not folder.bad_batch.is_file():
+        raise InputError(f"{run} holds no bad_batch.json: none of its steps was bad; `frossl resume` goes on")
+    bad = folder.read_json(folder.bad_batch.name)
+    config, dataset = _reopened(Config.read(folder.config_file), folder, console_of(quiet=True))
+    config = replace(config, train=replace(config.train, devices=1, num_nodes=1))
+    state = engine.build(config, dataset, folder, transform=transform)
+    engine.restore(state)
+    if not state.step <= bad["step"] < state.loader.last:
+        raise InputError(f"{run} is at step {state.step}, and its bad step {bad['step']} is not ahead of it")
+    return engine.replay(state, bad["step"])
+
+
+def _reopened(config: Config, folder: RunFolder, console: Console) -> tuple[Config, Dataset]:
+    """The settled configuration and the data of a run that goes on; they must be what it began with."""
+    engine.check(config)
+    dataset = opened(config, console)
+    check_same(config, folder, dataset)
+    if not any(folder.checkpoints.iterdir()):
+        check_weights(config, folder.read_json("provenance.json"))
+    return engine.settle(config, dataset), dataset
+
+
+def _run_of_this_job(out: str | Path | None, data: str | Path) -> Path | None:
+    """The run that this job of SLURM began before it was put back in line, if there is one."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if not int(os.environ.get("SLURM_RESTART_COUNT") or 0):
+        return None
+    name = Path(out) if out is not None else Path("runs") / _slug(data)
+    for path in [name] if out is not None else sorted(name.parent.glob(f"{name.name}*")):
+        folder = RunFolder(path)
+        if not folder.config_file.is_file() or not (path / "provenance.json").is_file():
+            continue
+        known = folder.read_json("provenance.json")
+        if (known.get("job"), known["command"]) == (job, command_line()):
+            return path
+    return None
+
+
+def _train(
+    config: Config,
+    dataset: Dataset,
+    folder: RunFolder,
+    console: Console,
+    watches: Sequence[Watch],
+    fabric: Fabric,
+    *,
+    transform: Transform | None = None,
+    before: int | None = None,
+) -> Run:
+    """before: the epochs of a run that is resumed, until now."""
+    console.quiet = console.quiet or not fabric.is_global_zero
+    with engine.talking(lambda: "before the first step"):
+        engine.barrier()  # the folder is there
+        state = engine.build(config, dataset, folder, fabric, transform)
+        wrote = engine.restore(state)
+        seen = (dataset.train.source.digest, state.step, state.loader.last, _shared(config))
+        if len(set(engine.everyones(seen))) > 1:
+            raise InputError(
+                "processes disagree on images, settings or checkpoint; start the same command on every node, "
+                "with the same data and an --out that they share"
+            )
+    if state.first and config != Config.read(folder.config_file):
+        folder.write_text(folder.config_file.name, config.to_toml())
+    if state.first and not folder.views.is_file():
+        with contextlib.suppress(TrainingError):  # of bad files the run itself will tell
+            draw_views(config, dataset, folder.views, transform=transform)
+    _announce(state, console, wrote, before or config.train.epochs)
+    largest_rank = min(state.loader.batch_size, config.network.projector_out)
+    screen = (Bar if console.is_terminal else PlainLines)(
+        console, largest_rank=largest_rank, start=state.step
+    )
+    with screen:
+        engine.fit(state, screen, watches)
+    if state.first:
+        mean, std = dataset.statistics
+        save_encoder(Encoder(state.method.encoder, size=dataset.size, mean=mean, std=std), folder)
+    with contextlib.suppress(RuntimeError):
+        engine.barrier()  # what starts processes may end all of them with the first that ends
+    if bad := dataset.train.source.bad_files():
+        say(console, f"{len(bad)} files could not be read, others took their place: {folder.bad_files}")
+    return Run(folder.path)
+
+
+def _shared(config: Config) -> str:
+    """What must be the same for every process: all but where things lie."""
+    data, network = replace(config.data, source=""), replace(config.network, weights=None)
+    return replace(config, data=data, network=network).to_toml()
+
+
+def _announce(state: engine.State, console: Console, wrote: int, before: int) -> None:
+    """What is about to be done, in three lines, and what changes in a resumed run.
+
+    wrote: how many processes wrote its checkpoint. before: how many epochs it was to have.
+    """
+    config, loader = state.config, state.loader
+    network, optim = config.network, config.optim
+    sizes = " + ".join(f"{spec.count} × {spec.size} px" for spec in config.views)
+    parameters = sum(p.numel() for p in state.method.encoder.parameters()) / 1e6
+    rate = optim.lr(loader.batch_size)
+    say(
+        console,
+        f"{len(loader.source):,} images of {config.data.size} px from {config.data.source}; views {sizes}",
+        f"{config.objective.method}, {network.backbone} (width {network.width:g}, stem {network.stem}, "
+        f"{parameters:.2f} M parameters), {config.train.device}, {config.train.precision}",
+        f"{config.train.epochs} epochs of {loader.steps_per_epoch} steps, batch {loader.batch_size}; "
+        f"{optim.optimizer}, rate {optim.base_lr:g} per {optim.lr_batch} images = {rate:g}",
+    )
+    if loader.batch_size < config.train.batch_size:
+        say(console, f"fewer images than a batch of {config.train.batch_size}: every batch holds all of them")
+    here = loader.processes
+    if here > 1 or config.train.micro_batch_size is not None:
+        share = -(-loader.batch_size // here)
+        at_once = min(share, config.train.micro_batch_size or share)
+        say(console, f"{here} process{'es' * (here > 1)}, each with {share} images, {at_once} at once")
+    if state.step:
+        say(console, f"going on from step {state.step}")
+    if before != config.train.epochs:
+        now = loader.clock(state.step)
+        then = replace(now, total=before * loader.steps_per_epoch)
+        say(
+            console,
+            f"{before} epochs become {config.train.epochs}: rates and other schedules are those of the new "
+            f"length from here on (rate {state.lr(now):.3g}, where it would have been {state.lr(then):.3g})",
+        )
+    if wrote != here:
+        say(
+            console,
+            f"processes so far: {wrote}, from here on: {here}; batches and views stay the same, sums are "
+            "rounded in another order, and BatchNorm on a CPU sees another share of the batch",
+        )
+
+
+def _network(
+    network: Network, backbone: str | None, width: float | None, weights: str | Path | None
+) -> Network:
+    """Another backbone than the configuration's comes as it is: its cuts were made for the other one."""
+    if backbone is not None and backbone != network.backbone:
+        network = replace(network, backbone=backbone, width=1.0, stages=None, stem=None)
+    file = weights or network.weights
+    return given(network, width=width, weights=file and str(Path(file).expanduser().absolute()))
+
+
+def _slug(data: str | Path) -> str:
+    return re.sub(r"[^\w.-]+", "-", Path(data).absolute().name).strip("-.") or "run"
+
+
+def free_folder(path: Path) -> Path:
+    """`path`, or path-2, path-3, … : the first that does not exist."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free

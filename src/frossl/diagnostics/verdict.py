@@ -1,0 +1,158 @@
+"""Is it learning? One plain word, from what a run has recorded of itself so far. No label is asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any, Literal
+
+Kind = Literal["warming up", "learning", "saturated", "stalled", "collapsing", "diverging"]
+
+EARLY = 50
+"""Steps of which nothing is said yet but that they were bad."""
+LATEST = 3
+"""Looks that must agree before anything is called bad."""
+POINT = 0.05
+"""Spread of projections of unit length below which all images are one point. Twenty methods have 0.6 to 1."""
+ONE = 1.5
+"""Effective rank below which projections are a line."""
+FALLEN = 0.1
+"""Of the largest rank so far: as little as this is a collapse too. SimSiam falls to 0.24, and learns."""
+GROWN = 10.0
+"""Times their first length, weights have left the rate's scale behind. Usual is 1.1 in some hundred steps."""
+SURE = 4.0
+"""Standard errors of a slope, beyond which it is one."""
+FEW = 6
+"""Looks in the latest half of the run, at least, to tell a slope."""
+LONG = 200
+"""Steps in the latest half of the run, at least, to say that nothing happens any more."""
+LITTLE = 0.05
+"""Of all that the loss has changed so far: as little as this in half of the steps is nothing any more."""
+
+LOWER_RATE = "try a lower rate (--lr), a tenth of it to begin with"
+MORE_VARIANCE = (
+    "give the term that spreads more weight ([objective.options]), a larger batch, or a lower rate"
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a run goes, why that is said, and what to try."""
+
+    kind: Kind
+    reason: str
+    advice: str = ""
+    stop: bool = False
+    """There is nothing left to learn from: a run stops here by default."""
+
+    @property
+    def bad(self) -> bool:
+        return self.kind in ("collapsing", "diverging")
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.reason}" + (f"; {self.advice}" if self.advice else "")
+
+
+Looks = Sequence[Mapping[str, Any]]
+"""Records of diagnostics.jsonl with `step`, `loss`, `z_rank`, `z_spread` and `weight_norm`, oldest first."""
+
+WATCHED = {
+    "loss": "the loss",
+    "z_rank": "the rank of the projections",
+    "features_rank": "the rank of the features",
+    "alignment": "the distance between views",
+    "uniformity": "the uniformity of the projections",
+}
+
+
+def judge(looks: Looks, *, warmup: int = 0) -> Verdict:
+    """warmup: the steps over which the rate rises."""
+    if not looks:
+        return Verdict("warming up", "nothing has been looked at yet")
+    if bad := _diverging(looks) or _collapsing(looks):
+        return bad
+    step = looks[-1]["step"]
+    if step < max(EARLY, warmup):
+        return Verdict("warming up", f"step {step} of the first {max(EARLY, warmup)}")
+    recent = [look for look in looks if look["step"] > step / 2]
+    if len(recent) < FEW:
+        return Verdict("warming up", f"{len(recent)} looks are too few to tell a direction")
+    for name in WATCHED:
+        line = _line(recent, name)
+        if line is not None and line.certain:
+            return Verdict("learning", _told(name, line, recent))
+    since = recent[0]["step"]
+    loss = _line(recent, "loss")
+    if loss is None or step - since < LONG:
+        return Verdict("learning", f"slowly: no direction is clear since step {since}")
+    if not any(line.certain for name in WATCHED if (line := _line(looks, name)) is not None):
+        return Verdict(
+            "stalled",
+            "neither loss nor embeddings have moved since the beginning beyond their noise",
+            "try a rate ten times higher (--lr), and look at the views (frossl views)",
+        )
+    so_far = abs(median(look["loss"] for look in looks[:LATEST]) - loss.after)
+    if abs(loss.after - loss.before) + 2 * loss.error < LITTLE * so_far:
+        reason = f"since step {since} the loss has changed by less than {LITTLE:.0%} of what it had before"
+        return Verdict("saturated", reason, "more steps like these will bring little")
+    return Verdict("learning", f"slowly: no direction is clear since step {since}")
+
+
+def _diverging(looks: Looks) -> Verdict | None:
+    first, last = looks[0], looks[-1]
+    growth = last["weight_norm"] / max(first["weight_norm"], 1e-12)
+    if not math.isfinite(last["loss"]):
+        return Verdict("diverging", f"the loss is {last['loss']} at step {last['step']}", LOWER_RATE)
+    if growth > GROWN:
+        return Verdict("diverging", f"the weights are {growth:.0f} times as long as at first", LOWER_RATE)
+    return None
+
+
+def _collapsing(looks: Looks) -> Verdict | None:
+    latest = looks[-LATEST:]
+    if len(latest) < LATEST:
+        return None
+    spread, rank = (median(look[name] for look in latest) for name in ("z_spread", "z_rank"))
+    if spread < POINT:
+        reason = f"completely: all images are one point (spread {spread:.2g}, where 1 is even)"
+        return Verdict("collapsing", reason, MORE_VARIANCE, stop=True)
+    peak = max(look["z_rank"] for look in looks)
+    if rank < max(ONE, FALLEN * peak):
+        reason = f"dimensionally: the projections have rank {rank:.1f} left, of {peak:.0f} at most so far"
+        return Verdict("collapsing", reason, MORE_VARIANCE)
+    return None
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Through a number of several looks: from where to where it leads, and the error of that difference."""
+
+    before: float
+    after: float
+    error: float
+
+    @property
+    def certain(self) -> bool:
+        change = abs(self.after - self.before)
+        return change > SURE * self.error and change > 1e-3 * max(abs(self.before), abs(self.after))
+
+
+def _line(looks: Looks, name: str) -> _Line | None:
+    """By least squares over the steps; None where there are too few numbers."""
+    points = [(look["step"], look[name]) for look in looks if math.isfinite(look.get(name, math.nan))]
+    if len(points) < 3:
+        return None
+    first, last = points[0][0], points[-1][0]
+    center, level = (fmean(values) for values in zip(*points, strict=True))
+    width = sum((x - center) ** 2 for x, _ in points)
+    slope = sum((x - center) * (y - level) for x, y in points) / width
+    left = sum((y - level - slope * (x - center)) ** 2 for x, y in points)
+    error = math.sqrt(left / (len(points) - 2) / width) * (last - first)
+    return _Line(level + slope * (first - center), level + slope * (last - center), error)
+
+
+def _told(name: str, line: _Line, looks: Looks) -> str:
+    how = "falls" if line.after < line.before else "rises"
+    return f"{WATCHED[name]} {how}, from {line.before:.3g} to {line.after:.3g} since step {looks[0]['step']}"

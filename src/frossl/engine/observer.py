@@ -1,0 +1,106 @@
+"""What a run finds out about itself while it trains, within a share of its time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from frossl.config import Diagnostics
+from frossl.data import Dataset
+from frossl.diagnostics import diagnose, log_spaced
+from frossl.errors import InputError
+from frossl.evaluation import OnlineKnn, OnlineProbe, labelled_split, online_labels
+from frossl.networks import Encoder
+from frossl.types import Clock, LossTerms
+
+KNN_STEPS = 10
+"""What asking neighbours is thought to cost, in steps, before it was ever done."""
+
+
+class Observer:
+    """Looks at embeddings at chosen steps; with labels, trains a probe and asks neighbours.
+
+    Nothing here changes the run: features and projections arrive detached, and no random number is drawn.
+    """
+
+    def __init__(self, config: Diagnostics, data: Dataset, networks: nn.Module, encoder: Encoder) -> None:
+        self.config, self.networks, self.encoder = config, networks, encoder
+        self.probe: OnlineProbe | None = None
+        self.knn: OnlineKnn | None = None
+        if data.train.labels is not None and (config.probe or config.knn):
+            try:
+                split = labelled_split(data)
+            except InputError:
+                split = None  # too few labels to tell anything
+            if split is not None and config.probe:
+                device = next(encoder.parameters()).device
+                labels = online_labels(split, len(data.train.source))
+                self.probe = OnlineProbe(encoder.num_features, labels, device=device)
+            if split is not None and config.knn:
+                self.knn = OnlineKnn(split)
+        self.seconds = 0.0
+        """Taken from the run, in this sitting."""
+        self._began = time.perf_counter()
+        self._cost: dict[str, float] = {"look": 0.0}
+        self._loss, self._steps, self._seen = torch.zeros(()), 0, 0
+
+    def interested(self, clock: Clock) -> bool:
+        """Will `step` be shown embeddings? The same on every process."""
+        return self.probe is not None or self._looks(clock)
+
+    def step(
+        self, ids: Tensor, tensors: Mapping[str, Tensor], terms: LossTerms, clock: Clock
+    ) -> dict[str, Any] | None:
+        """A record, on steps that have one. tensors: of the global batch, if `interested`."""
+        self._loss, self._steps = self._loss + terms.total.detach(), self._steps + 1
+        self._seen += 1
+        record: dict[str, Any] = {}
+        if self.probe is not None:
+            with self._timed():
+                self.probe.step(ids, tensors["features"])
+        if self._looks(clock) and (log_spaced(clock.step + 1) or self._affords("look")):
+            with self._timed("look"):
+                record |= diagnose(tensors)
+                record["loss"] = self._loss.item() / self._steps
+                record["weight_norm"] = nn.utils.get_total_norm(self.networks.parameters()).item()
+                self._loss, self._steps = torch.zeros(()), 0
+                record["share"] = round(self.share(), 4)
+                if self.probe is not None and (percent := self.probe.seen()) is not None:
+                    record["probe_views"] = percent
+        if self.knn is not None and self._affords("knn"):
+            with self._timed("knn"):
+                record |= self.knn.measure(self.encoder, self.probe)
+        return record or None
+
+    def share(self) -> float:
+        """Of the time since it was made."""
+        return self.seconds / max(time.perf_counter() - self._began, 1e-9)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.probe is None else {"probe": self.probe.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self.probe is not None and "probe" in state:
+            self.probe.load_state_dict(state["probe"])
+
+    def _looks(self, clock: Clock) -> bool:
+        return log_spaced(clock.step + 1) or clock.due(self.config.every)
+
+    def _affords(self, what: str) -> bool:
+        passed = time.perf_counter() - self._began
+        cost = self._cost.get(what, KNN_STEPS * passed / self._seen)
+        return self.seconds + cost <= self.config.share * passed
+
+    @contextmanager
+    def _timed(self, what: str | None = None) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - began
+        self.seconds += seconds
+        if what is not None:
+            self._cost[what] = seconds

@@ -1,0 +1,99 @@
+"""Accuracy while a run trains. Nothing here reaches the networks: features arrive detached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from frossl.evaluation.features import extract
+from frossl.evaluation.knn import knn_accuracy
+from frossl.evaluation.split import Score, Split
+
+RATE = 0.1
+LARGEST_BANK, LARGEST_TEST = 2000, 500
+K = 20
+
+
+class OnlineProbe:
+    """A linear classifier that takes one step of its own with every step of the run.
+
+    Features are standardized first (BatchNorm without weights), so that one rate serves any scale of them.
+    """
+
+    def __init__(self, features: int, labels: Tensor, *, device: torch.device | str = "cpu") -> None:
+        """labels: (N,) by id; −1 is none, and is not learned from."""
+        self.labels = labels.to(device)
+        self.norm = nn.BatchNorm1d(features, affine=False, device=device)
+        self.linear = nn.Linear(features, int(labels.max()) + 1, device=device)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+        self.optimizer = torch.optim.SGD(self.linear.parameters(), lr=RATE / features**0.5, momentum=0.9)
+        self._right: list[Tensor] = []
+
+    @torch.enable_grad()
+    def step(self, ids: Tensor, features: Tensor) -> None:
+        """Features (V, N, F) of the training views, and the ids (N,) of their images."""
+        labels = self.labels[ids.to(self.labels.device)]
+        known = labels >= 0
+        rows, targets = features.detach()[:, known].flatten(0, 1), labels[known].repeat(len(features))
+        if len(rows) < 2:
+            return
+        logits = self.linear(self.norm(rows))
+        self._right.append((logits.detach().argmax(1) == targets).float().mean())
+        self.optimizer.zero_grad()
+        F.cross_entropy(logits, targets).backward()
+        self.optimizer.step()
+
+    def seen(self) -> float | None:
+        """Percent right of the training views since this was last asked, each before it was learned from."""
+        if not self._right:
+            return None
+        percent = 100 * torch.stack(self._right).mean().item()
+        self._right.clear()
+        return percent
+
+    @torch.no_grad()
+    def accuracy(self, features: Tensor, labels: Tensor) -> Score:
+        """Of unaugmented images."""
+        self.norm.eval()
+        logits = self.linear(self.norm(features.to(self.labels.device)))
+        self.norm.train()
+        return Score.of(logits.argmax(1).cpu() == labels)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "norm": self.norm.state_dict(),
+            "linear": self.linear.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.norm.load_state_dict(state["norm"])
+        self.linear.load_state_dict(state["linear"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def online_labels(split: Split, images: int) -> Tensor:
+    """(N,) by id, for a probe: those of the images that nobody is tested on; −1 for the others."""
+    labels = torch.full((images,), -1)
+    labels[split.bank.ids] = split.bank.labels
+    return labels
+
+
+class OnlineKnn:
+    """Nearest neighbours among a few of the unaugmented images, the same each time."""
+
+    def __init__(self, split: Split) -> None:
+        self.bank, self.test = split.bank.at_most(LARGEST_BANK), split.test.at_most(LARGEST_TEST)
+
+    def measure(self, encoder: nn.Module, probe: OnlineProbe | None = None) -> dict[str, float]:
+        """Percent right by `knn` and, where there is one, by the `probe`, on the same images."""
+        bank, bank_labels = extract(encoder, self.bank)
+        test, test_labels = extract(encoder, self.test)
+        numbers = {"knn": knn_accuracy(bank, bank_labels, test, test_labels, k=min(K, len(bank))).percent}
+        if probe is not None:
+            numbers["probe"] = probe.accuracy(test, test_labels).percent
+        return numbers

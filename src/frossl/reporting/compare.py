@@ -1,0 +1,255 @@
+"""Runs beside each other: accuracy over epochs and minutes, cost, and what noise allows to say of it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from frossl.config import Config, Data, Diagnostics
+from frossl.errors import InputError
+from frossl.runs import RunFolder
+
+SEPARATED = 2.0
+"""Errors of a difference, beyond which it is one."""
+ONLINE_TEST = 500
+"""Images that online neighbours are tested on, where a record does not say."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """An online accuracy, where and when it was measured."""
+
+    step: int
+    epoch: float
+    seconds: float
+    percent: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run, as its folder tells."""
+
+    name: str
+    path: Path
+    arm: str
+    """What it shares with runs that differ by their seed alone."""
+    seed: int
+    steps: int
+    seconds: float
+    step_seconds: float
+    """Median over the record."""
+    memory_gb: float | None
+    """Peak of its process."""
+    online: tuple[Point, ...]
+    percent: float
+    error: float
+    """Standard deviation by counting."""
+    protocol: str
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs that differ by their seed alone."""
+
+    name: str
+    runs: tuple[Measured, ...]
+
+    @property
+    def percent(self) -> float:
+        return statistics.fmean(run.percent for run in self.runs)
+
+    @property
+    def error(self) -> float:
+        """Of the mean: between seeds where there are several, and never less than by counting."""
+        counting = math.sqrt(sum(run.error**2 for run in self.runs)) / len(self.runs)
+        if len(self.runs) < 2:
+            return counting
+        between = statistics.stdev(run.percent for run in self.runs) / math.sqrt(len(self.runs))
+        return max(between, counting)
+
+    def reached(self, target: float) -> dict[str, float] | None:
+        """Epochs and seconds until online accuracy first reached the target, in the mean over seeds; None if
+        a run never did."""
+        firsts = [next((p for p in run.online if p.percent >= target), None) for run in self.runs]
+        if None in firsts:
+            return None
+        found = [point for point in firsts if point is not None]
+        return {
+            "epochs": round(statistics.fmean(point.epoch for point in found), 2),
+            "seconds": round(statistics.fmean(point.seconds for point in found), 1),
+        }
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The difference of two arms, with its standard error."""
+
+    better: str
+    other: str
+    difference: float
+    error: float
+
+    @property
+    def separated(self) -> bool:
+        return self.difference > SEPARATED * self.error
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Arms, best first. Their order is not a ranking: `pairs` says which differences are."""
+
+    arms: tuple[Arm, ...]
+    pairs: tuple[Pair, ...]
+    target: float
+    """Percent of online accuracy whose epochs and seconds are told."""
+    protocol: str
+
+    def verdict(self) -> str:
+        """Who is ahead of whom, or that nobody can tell."""
+        if len(self.arms) == 1:
+            return f"{self.arms[0].name} alone: there is nothing to compare"
+        first = [pair for pair in self.pairs if pair.better == self.arms[0].name]
+        open_ = [pair.other for pair in first if not pair.separated]
+        if not open_:
+            return f"{self.arms[0].name} is ahead of all others by more than twice the error"
+        if len(open_) == len(first) and not any(pair.separated for pair in self.pairs):
+            return "no ranking: no difference is more than twice its error; give more seeds or test images"
+        level = ", ".join([self.arms[0].name, *open_])
+        return f"no first place: {level} differ by less than twice the error"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "protocol": self.protocol,
+            "target": self.target,
+            "verdict": self.verdict(),
+            "arms": [
+                {
+                    "name": arm.name,
+                    "runs": [str(run.path) for run in arm.runs],
+                    "seeds": [run.seed for run in arm.runs],
+                    "percent": round(arm.percent, 2),
+                    "error": round(arm.error, 2),
+                    "reached": arm.reached(self.target),
+                    "step_ms": round(1000 * statistics.fmean(run.step_seconds for run in arm.runs), 1),
+                    "memory_gb": _mean([run.memory_gb for run in arm.runs]),
+                    "minutes": round(statistics.fmean(run.seconds for run in arm.runs) / 60, 2),
+                }
+                for arm in self.arms
+            ],
+            "pairs": [
+                {
+                    "better": pair.better,
+                    "other": pair.other,
+                    "difference": round(pair.difference, 2),
+                    "error": round(pair.error, 2),
+                    "separated": pair.separated,
+                }
+                for pair in self.pairs
+            ],
+        }
+
+
+def compare_runs(runs: Sequence[str | Path], *, target: float | None = None) -> Comparison:
+    """target: percent; nine tenths of the lowest final online accuracy, if not given."""
+    if len({Path(run).resolve() for run in runs}) < len(runs):
+        raise InputError("a run is given twice; name each once")
+    folders = [RunFolder.open(run) for run in runs]
+    protocol = _common_protocol(folders)
+    measured = [_measured(folder, protocol) for folder in folders]
+    groups: dict[str, list[Measured]] = {}
+    for run in measured:
+        groups.setdefault(run.arm, []).append(run)
+    named = [Arm(_name(group), tuple(group)) for group in groups.values()]
+    arms = sorted(named, key=lambda arm: -arm.percent)
+    if len({arm.name for arm in arms}) < len(arms):
+        arms = [Arm(arm.runs[0].name, arm.runs) for arm in arms]
+    pairs = [
+        Pair(a.name, b.name, a.percent - b.percent, math.hypot(a.error, b.error))
+        for i, a in enumerate(arms)
+        for b in arms[i + 1 :]
+    ]
+    if target is None:
+        finals = [run.online[-1].percent for run in measured if run.online]
+        target = round(0.9 * min(finals), 1) if finals else 0.0
+    return Comparison(tuple(arms), tuple(pairs), target, protocol)
+
+
+def _common_protocol(folders: Sequence[RunFolder]) -> str:
+    """The newest protocol that every run was measured by, after its end; else what they measured online."""
+    known = [{_key(record) for record in folder.evaluation} for folder in folders]
+    common = set.intersection(*known)
+    order = [_key(record) for record in folders[0].evaluation]
+    if common:
+        return max(common, key=lambda key: len(order) - order[::-1].index(key))
+    if all(any("knn" in look for look in folder.diagnostics) for folder in folders):
+        return "online kNN, the last"
+    missing = [str(folder.path) for folder, keys in zip(folders, known, strict=True) if not keys]
+    raise InputError(
+        f"these runs have no accuracy in common ({', '.join(missing) or 'other protocols'}); "
+        "measure each of them: frossl knn RUN"
+    )
+
+
+def _key(record: dict[str, Any]) -> str:
+    data = f" on {record['data']}" if "data" in record else ""
+    return f"{record['protocol']}{data}"
+
+
+def _measured(folder: RunFolder, protocol: str) -> Measured:
+    config, metrics, looks = Config.read(folder.config_file), list(folder.metrics), list(folder.diagnostics)
+    if not metrics:
+        raise InputError(f"{folder.path} has no metrics yet; let it run longer")
+    per_epoch = max(1, folder.read_json("provenance.json")["images"] // config.train.batch_size)
+    online = tuple(
+        Point(look["step"], look["step"] / per_epoch, look["seconds"], look["knn"])
+        for look in looks
+        if "knn" in look
+    )
+    found = [record for record in folder.evaluation if _key(record) == protocol]
+    if found:
+        percent, images = found[-1]["percent"]["trained"], found[-1]["images"]
+    else:
+        percent, images = online[-1].percent, ONLINE_TEST
+    share = percent / 100
+    batch = config.train.batch_size
+    speeds = [batch / record["images_per_second"] for record in metrics if record.get("images_per_second")]
+    return Measured(
+        name=folder.path.name,
+        path=folder.path,
+        arm=_same_but_seed(config),
+        seed=config.train.seed,
+        steps=metrics[-1]["step"],
+        seconds=metrics[-1]["seconds"],
+        step_seconds=statistics.median(speeds) if speeds else 0.0,
+        memory_gb=max((record["memory_gb"] for record in metrics if "memory_gb" in record), default=None),
+        online=online,
+        percent=percent,
+        error=100 * math.sqrt(share * (1 - share) / images),
+        protocol=protocol,
+    )
+
+
+def _same_but_seed(config: Config) -> str:
+    train = replace(config.train, seed=0, loggers=(), checkpoint_every=None, checkpoint_minutes=None)
+    data = Data(config.data.source, fraction=config.data.fraction)
+    return replace(config, train=train, data=data, diagnostics=Diagnostics()).to_toml()
+
+
+def _name(group: Sequence[Measured]) -> str:
+    """Of an arm: the one run, or what the names of several begin with."""
+    names = [run.name for run in group]
+    if len(names) == 1:
+        return names[0]
+    common = names[0]
+    while not all(name.startswith(common) for name in names):
+        common = common[:-1]
+    return common.rstrip("-_. ") or names[0]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(statistics.fmean(known), 2) if known else None
