@@ -238,7 +238,7 @@ class Diagnostics:
     every: int = 50
     """Steps between looks at the embeddings, besides those that are evenly spread on a logarithmic axis."""
     share: float = 0.03
-    """Of the time, at most: looks and online kNN come less often where they would cost more."""
+    """Of the time, at most: looks and online kNN come less often where they would cost more. 1 is always."""
     probe: bool = True
     """Train a linear probe beside the networks, where there are labels. They never feel it."""
     knn: bool = True

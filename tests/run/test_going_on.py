@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from frossl import api, engine
+from frossl.api import catalog
 from frossl.config import Config, Objective, Optim
 from frossl.data import ArraySource, Dataset, Part, open_dataset
 from frossl.engine.step import train_step
@@ -115,7 +116,7 @@ def test_images_of_any_number_of_channels_train(channels, tmp_path):
 
 
 def overlays(name: str) -> dict[str, dict]:
-    text = api.RECIPES.joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    text = catalog.RECIPES.joinpath(f"{name}.toml").read_text(encoding="utf-8")
     return tomllib.loads(text).get("methods", {})
 
 

@@ -7,24 +7,30 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binomtest
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from frossl.config import ViewSpec
+from frossl.config import Network, ViewSpec
 from frossl.data import ArraySource, Dataset, Labels, Part, held_out, open_dataset
-from frossl.errors import InputError
+from frossl.errors import InputError, NotFiniteError
 from frossl.evaluation import (
     Labelled,
+    Schooling,
     Score,
+    Split,
     bag_of_features,
     extract,
     few_label_accuracy,
+    finetune_accuracy,
     knn_accuracy,
     labelled_split,
+    linear_probe,
     logistic_accuracy,
     pixels,
+    with_test,
 )
-from frossl.networks import Encoder
+from frossl.networks import Encoder, build_backbone
 
 IDENTITY = ((0.0,) * 3, (1.0,) * 3)
 
@@ -92,6 +98,40 @@ def test_a_score_knows_its_binomial_deviation():
         pytest.approx(100 * math.sqrt(0.21 / 100)),
     )
     assert str(score) == "30.0 ± 4.6"
+
+
+@pytest.mark.parametrize(("right", "images"), [(30, 100), (0, 20), (20, 20), (999, 1000)])
+def test_the_interval_of_a_count_is_wilsons(right, images):
+    score = Score.of(torch.arange(images) < right)
+    expected = binomtest(right, images).proportion_ci(method="wilson")
+    assert score.interval == (
+        pytest.approx(100 * expected.low, abs=0.01),
+        pytest.approx(100 * expected.high, abs=0.01),
+    )
+
+
+def test_the_interval_over_draws_covers_both_the_draws_and_the_count():
+    """Draws of a classifier whose true accuracy varies by 5 points, tested on 200 images, many times."""
+    random, inside = np.random.default_rng(0), 0
+    for _ in range(400):
+        luck = random.normal(0, 0.03)  # of the test images, common to all draws
+        shares = 0.6 + luck + random.normal(0, 0.05, size=10)
+        score = Score.over([Score(100 * share, 0.0, 200) for share in shares])
+        low, high = score.interval
+        inside += low <= 60 <= high
+    assert 0.9 < inside / 400 < 0.995
+    assert score.draws == 10
+
+
+def test_five_guesses_count_where_there_are_more_classes():
+    votes = torch.rand(50, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(50) % 8
+    score = Score.of_ranked(votes, labels)
+    order = np.argsort(-votes.numpy(), axis=1)
+    assert score.percent == pytest.approx(100 * np.mean(order[:, 0] == labels.numpy()))
+    among = [labels[i].item() in order[i, :5] for i in range(50)]
+    assert score.top5 == pytest.approx(100 * np.mean(among))
+    assert Score.of_ranked(votes[:, :5], labels.clamp_max(4)).top5 is None
 
 
 def test_extraction_uses_evaluation_mode_and_puts_the_mode_back():
@@ -191,3 +231,183 @@ def images_and_encoder():
     backbone = nn.Sequential(nn.Flatten(), nn.Linear(192, 192, bias=False))
     nn.init.eye_(backbone[1].weight)
     return images, Encoder(backbone, size=8, mean=(0.5,) * 3, std=(0.25,) * 3)
+
+
+def test_classes_that_nobody_could_learn_are_named():
+    with pytest.raises(InputError, match="1 classes to test on that nobody could learn"):
+        labelled_split(
+            Dataset(
+                "toys",
+                Part(_blank(4), Labels(torch.tensor([0, 1, 0, 1]), ("a", "b", "c"))),
+                Part(_blank(3), Labels(torch.tensor([0, 1, 2]), ("a", "b", "c"))),
+                IDENTITY,
+            )
+        )
+
+
+def _blank(images):
+    return ArraySource(torch.zeros(images, 3, 4, 4, dtype=torch.uint8))
+
+
+def test_other_images_to_test_on_are_matched_by_the_names_of_their_classes():
+    data = Dataset(
+        "toys", Part(_blank(4), Labels(torch.tensor([0, 1, 1, 0]), ("cat", "dog"))), None, IDENTITY
+    )
+    other = Dataset("more", Part(_blank(3), Labels(torch.tensor([0, -1, 1]), ("dog", "cat"))), None, IDENTITY)
+    split = labelled_split(with_test(data, other))
+    assert split.bank.labels.tolist() == [0, 1, 1, 0]
+    assert (split.test.ids.tolist(), split.test.labels.tolist()) == ([0, 2], [1, 0])
+    strange = Dataset("more", Part(_blank(2), Labels(torch.tensor([0, 1]), ("dog", "cow"))), None, IDENTITY)
+    with pytest.raises(InputError, match="'cow'"):
+        labelled_split(with_test(data, strange))
+    with pytest.raises(InputError, match="more has no labels"):
+        with_test(data, Dataset("more", Part(_blank(2), None), None, IDENTITY))
+
+
+def test_features_that_are_not_finite_are_refused(images_and_encoder):
+    images, encoder = images_and_encoder
+    with torch.no_grad():
+        encoder.backbone[1].weight[0, 0] = float("nan")
+    with pytest.raises(NotFiniteError, match="10 of 10 images are not finite"):
+        extract(encoder, images)
+
+
+def test_more_labels_a_class_than_there_are_cannot_be_drawn(clusters):
+    with pytest.raises(InputError, match="the smallest class has 80"):
+        few_label_accuracy(*clusters, per_class=81)
+
+
+@pytest.fixture
+def colors():
+    """Images of one color each, which no crop and no flip changes: four classes, overlapping."""
+    random = np.random.default_rng(0)
+    labels = np.arange(480) % 4
+    centers = np.array([[60, 60, 60], [120, 60, 60], [60, 120, 60], [110, 110, 60]])
+    values = np.clip(centers[labels] + 25 * random.normal(size=(480, 3)), 0, 255).astype(np.uint8)
+    images = torch.from_numpy(np.repeat(values, 64, axis=1).reshape(480, 3, 8, 8))
+    source, ids, labels = ArraySource(images), torch.arange(480), torch.from_numpy(labels)
+    split = Split(Labelled(source, ids[:240], labels[:240]), Labelled(source, ids[240:], labels[240:]), "")
+    encoder = Encoder(_Mean(), size=8, mean=(0.3,) * 3, std=(0.1,) * 3)
+    return split, encoder
+
+
+class _Mean(nn.Module):
+    """The mean color, by a layer that can be trained."""
+
+    num_features = 3
+
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(3, 3, bias=False)
+        nn.init.eye_(self.mix.weight)
+
+    def forward(self, x):
+        return self.mix(x.mean((2, 3)))
+
+
+def test_the_papers_probe_agrees_with_logistic_regression_where_crops_change_nothing(colors):
+    split, encoder = colors
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    found = linear_probe(encoder, split, Schooling(100, batch_size=64))
+    bank, test = extract(encoder, split.bank), extract(encoder, split.test)
+    model = LogisticRegression(C=1e4, max_iter=5000).fit(bank[0].numpy(), bank[1].numpy())
+    expected = 100 * model.score(test[0].numpy(), test[1].numpy())
+    assert found.percent == pytest.approx(expected, abs=0.5)
+    assert 60 < expected < 95
+    assert all(torch.equal(before[name], tensor) for name, tensor in encoder.state_dict().items())
+
+
+def test_the_papers_probe_follows_its_schedule(colors, monkeypatch):
+    split, encoder = colors
+    rates = []
+    step = torch.optim.SGD.step
+
+    def watched(self, *arguments):
+        rates.append((self.param_groups[0]["lr"], self.param_groups[0]["weight_decay"]))
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", watched)
+    linear_probe(encoder, split, Schooling(10, batch_size=120))
+    expected = [(0.3, 0)] * 12 + [(pytest.approx(0.03), 0)] * 4 + [(pytest.approx(0.003), 0)] * 4
+    assert rates == expected
+
+
+def test_lessons_show_every_image_once_an_epoch_in_another_order(colors):
+    split, encoder = colors
+    by_epoch: dict[int, list[int]] = {}
+    told = []
+    schooling = Schooling(3, batch_size=100, progress=lambda done, total: told.append((done, total)))
+    for _, labels, clock in schooling.lessons(split.bank, encoder):
+        by_epoch.setdefault(clock.epoch, []).extend(labels.tolist())
+    assert all(sorted(labels) == sorted(split.bank.labels.tolist()) for labels in by_epoch.values())
+    assert by_epoch[0] != by_epoch[1]
+    assert told[-1] == (9, 9)
+    assert len(list(Schooling(3, batch_size=100, max_steps=4).lessons(split.bank, encoder))) == 4
+
+
+def test_fine_tuning_trains_a_copy_and_beats_a_frozen_encoder_that_lacks_something(colors):
+    split, encoder = colors
+    with torch.no_grad():
+        encoder.backbone.mix.weight[1] = 0  # blind to green
+    before = encoder.backbone.mix.weight.clone()
+    frozen = linear_probe(encoder, split, Schooling(30, batch_size=60))
+    tuned = finetune_accuracy(encoder, split, Schooling(30, batch_size=60), lr=0.03)
+    assert tuned.percent > frozen.percent + 10
+    assert torch.equal(encoder.backbone.mix.weight, before)
+    mixed = finetune_accuracy(encoder, split, Schooling(30, batch_size=60), lr=0.03, mixup=0.5)
+    assert mixed.percent > frozen.percent + 10
+
+
+def test_mixup_shows_each_image_mixed_with_another_by_one_share(colors):
+    split, encoder = colors
+    shown: list[torch.Tensor] = []
+    encoder.backbone.register_forward_pre_hook(lambda module, given: shown.append(given[0].detach().clone()))
+    few = Schooling(1, batch_size=60, max_steps=1)
+    for mixup in (0.0, 0.5):
+        finetune_accuracy(encoder, split, few, mixup=mixup)
+    plain, mixed = shown[0], next(x for x in shown[1:] if x.shape == shown[0].shape)
+    moved, towards = (mixed - plain).flatten(), (plain.flip(0) - plain).flatten()
+    share = (moved @ towards) / (towards @ towards)
+    torch.testing.assert_close(moved, share * towards, atol=1e-4, rtol=0)
+    assert 0 < share < 1
+    with pytest.raises(InputError, match="mixup = -1"):
+        finetune_accuracy(encoder, split, few, mixup=-1.0)
+
+
+def test_fine_tuning_with_few_labels_learns_from_a_share_of_every_class(colors, monkeypatch):
+    split, encoder = colors
+    seen = []
+    lessons = Schooling.lessons
+
+    def watched(self, images, encoder):
+        seen.append(images.labels)
+        return lessons(self, images, encoder)
+
+    monkeypatch.setattr(Schooling, "lessons", watched)
+    finetune_accuracy(encoder, split, Schooling(1), labels=0.1)
+    assert seen[0].bincount().tolist() == [6, 6, 6, 6]
+    for wrong in (0.0, 1.5):
+        with pytest.raises(InputError, match="share of the labels"):
+            finetune_accuracy(encoder, split, Schooling(1), labels=wrong)
+
+
+def test_layers_near_the_images_move_less_with_layer_decay():
+    images = torch.randint(0, 256, (16, 3, 32, 32), dtype=torch.uint8)
+    part = Labelled(ArraySource(images), torch.arange(16), torch.arange(16) % 2)
+    backbone = build_backbone(Network("resnet18", width=0.125), size=32)
+    encoder = Encoder(backbone, size=32, mean=(0.5,) * 3, std=(0.25,) * 3)
+    moved = {}
+    kept = Encoder.forward
+
+    def change(decay):
+        def watched(self, images):
+            moved[decay] = (self.backbone.conv1.weight - backbone.conv1.weight).abs().mean().item()
+            return kept(self, images)
+
+        return watched
+
+    for decay in (1.0, 0.5):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Encoder, "forward", change(decay))
+            finetune_accuracy(encoder, Split(part, part, ""), Schooling(2, batch_size=8), layer_decay=decay)
+    assert 0 < moved[0.5] < 0.5 * moved[1.0]

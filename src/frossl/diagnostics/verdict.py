@@ -20,8 +20,9 @@ ONE = 1.5
 """Effective rank below which projections are a line."""
 FALLEN = 0.1
 """Of the largest rank so far: as little as this is a collapse too. SimSiam falls to 0.24, and learns."""
-GROWN = 10.0
-"""Times their first length, weights have left the rate's scale behind. Usual is 1.1 in some hundred steps."""
+GROWN, WALK = 4.0, 1000
+"""So many times their first length, within so many steps, weights have been thrown about; later √steps times
+that, as a random walk goes. Usual is 1.1 in some hundred steps; at a hundred times the rate, 5 in ten."""
 SURE = 4.0
 """Standard errors of a slope, beyond which it is one."""
 FEW = 6
@@ -105,7 +106,7 @@ def _diverging(looks: Looks) -> Verdict | None:
     growth = last["weight_norm"] / max(first["weight_norm"], 1e-12)
     if not math.isfinite(last["loss"]):
         return Verdict("diverging", f"the loss is {last['loss']} at step {last['step']}", LOWER_RATE)
-    if growth > GROWN:
+    if growth > GROWN * math.sqrt(1 + last["step"] / WALK):
         return Verdict("diverging", f"the weights are {growth:.0f} times as long as at first", LOWER_RATE)
     return None
 

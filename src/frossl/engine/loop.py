@@ -73,7 +73,7 @@ def fit(state: State, screen: Screen | None = None, watches: Sequence[Watch] = (
 
 def _walk(state: State, watches: Sequence[Watch], book: Book | None) -> str:
     """Step after step; returns the name of the signal that ended it, if one did."""
-    loader, guard, train = state.loader, state.guard, state.config.train
+    loader, guard, train, stopping = state.loader, state.guard, state.config.train, ""
     with _private_random_state(state), stop_on_signals() as stop:
         agreement = Agreement(stop, state.fabric.device)
         for batch, clock in loader.batches(state.step):

@@ -43,7 +43,7 @@ def finetune_accuracy(
         raise InputError(f"mixup = {mixup:g}; give 0 for none, or such as 0.2")
     chosen = stratified(split.bank.labels, len(split.bank.ids), fraction=labels, seed=0)
     tuned = copy.deepcopy(encoder)
-    head = zero_head(tuned, split.classes)
+    head = zero_head(tuned.num_features, split.classes, tuned.mean.device)
     model = nn.ModuleDict({"backbone": tuned.backbone, "head": head})
     optim = Optim(optimizer="adamw", base_lr=lr, weight_decay=weight_decay, layer_decay=layer_decay)
     scales = {}

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from frossl.evaluation.features import extract
 from frossl.evaluation.knn import knn_accuracy
 from frossl.evaluation.split import Score, Split
+from frossl.evaluation.supervised import zero_head
 
 RATE = 0.1
 LARGEST_BANK, LARGEST_TEST = 2000, 500
@@ -27,9 +28,7 @@ class OnlineProbe:
         """labels: (N,) by id; −1 is none, and is not learned from."""
         self.labels = labels.to(device)
         self.norm = nn.BatchNorm1d(features, affine=False, device=device)
-        self.linear = nn.Linear(features, int(labels.max()) + 1, device=device)
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
+        self.linear = zero_head(features, int(labels.max()) + 1, device)
         self.optimizer = torch.optim.SGD(self.linear.parameters(), lr=RATE / features**0.5, momentum=0.9)
         self._right: list[Tensor] = []
 

@@ -87,7 +87,7 @@ def linear_probe(encoder: Encoder, split: Split, schooling: Schooling, *, lr: fl
     """The paper's protocol: a linear layer on the frozen encoder, trained on random crops and flips by SGD
     (rate 0.3, momentum 0.9, no weight decay), the rate a tenth after 60% of the epochs and again after 80%;
     tested on whole images. The encoder stays in evaluation mode and as it is."""
-    head = zero_head(encoder, split.classes)
+    head = zero_head(encoder.num_features, split.classes, encoder.mean.device)
     optimizer = torch.optim.SGD(head.parameters(), lr, momentum=0.9)
     encoder.eval()
     for views, labels, clock in schooling.lessons(split.bank, encoder):

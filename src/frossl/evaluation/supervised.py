@@ -55,9 +55,9 @@ class Schooling:
                     self.progress(clock.step + 1, total)
 
 
-def zero_head(encoder: Encoder, classes: int) -> nn.Linear:
-    """A linear layer that begins at zero: nothing is drawn."""
-    head = nn.Linear(encoder.num_features, classes, device=encoder.mean.device)
+def zero_head(features: int, classes: int, device: torch.device | str = "cpu") -> nn.Linear:
+    """A linear layer that begins at zero; no random number is drawn."""
+    head: nn.Linear = nn.utils.skip_init(nn.Linear, features, classes, device=device)
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
     return head

@@ -1,0 +1,166 @@
+"""Verdicts on synthetic trajectories of each kind; real ones are in tests/run/test_diagnosing.py."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from frossl.diagnostics import judge, log_spaced
+
+
+def looks(
+    until: int = 2000,
+    *,
+    loss=lambda t: -4 * (1 - math.exp(-t / 900)),
+    rank=lambda t: 8 + 40 * (1 - math.exp(-t / 900)),
+    spread=lambda t: 0.7,
+    weights=lambda t: 60 + t / 500,
+    noise: float = 0.02,
+    seed: int = 0,
+) -> list[dict]:
+    """What a run records at its log-spaced and regular steps; noise relative to each number."""
+    random = np.random.default_rng(seed)
+    steps = [step for step in range(1, until + 1) if log_spaced(step) or step % 50 == 0]
+
+    def noisy(value: float, scale: float) -> float:
+        return value + noise * scale * random.normal()
+
+    return [
+        {
+            "step": step,
+            "loss": noisy(loss(step), 2.0),
+            "z_rank": noisy(rank(step), rank(step)),
+            "features_rank": noisy(12.0, 12.0),
+            "z_spread": spread(step),
+            "alignment": noisy(0.7, 0.7),
+            "uniformity": noisy(-2.0, 2.0),
+            "weight_norm": weights(step),
+        }
+        for step in steps
+    ]
+
+
+def kinds(records: list[dict], warmup: int = 0) -> list[str]:
+    """The verdicts as the run went."""
+    return [judge(records[: i + 1], warmup=warmup).kind for i in range(len(records))]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_run_that_learns_warms_up_and_then_learns(seed):
+    seen = kinds(looks(seed=seed))
+    assert set(seen) == {"warming up", "learning"}
+    assert seen.index("learning") > 15
+    assert seen == sorted(seen, key=["warming up", "learning"].index)
+
+
+def test_the_reason_names_what_moves_and_by_how_much():
+    verdict = judge(looks())
+    assert "the loss falls, from -2." in verdict.reason
+    assert str(verdict) == f"learning: {verdict.reason}"
+    only_rank = judge(looks(loss=lambda t: 2.0, rank=lambda t: 5 + t / 100))
+    assert "the rank of the projections rises, from 1" in only_rank.reason
+
+
+def test_the_rates_own_warm_up_counts():
+    assert judge(looks(200), warmup=300).kind == "warming up"
+    assert judge(looks(400), warmup=300).kind == "learning"
+    assert judge([]).kind == "warming up"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_run_that_has_arrived_is_saturated(seed):
+    def early(top):
+        return lambda t: top * (1 - math.exp(-t / 60))
+
+    records = looks(4000, loss=early(-4), rank=lambda t: 8 + early(40)(t), seed=seed)
+    seen = kinds(records)
+    assert set(seen) <= {"warming up", "learning", "saturated"}
+    assert "saturated" in seen
+    assert "stalled" not in seen
+    assert judge(records).kind in ("saturated", "learning")  # a slope by chance, once in a while
+    # once arrived, at least nine in ten looks say so
+    late = [kind for record, kind in zip(records, seen, strict=True) if record["step"] > 2000]
+    assert late.count("saturated") >= 0.9 * len(late)
+
+
+def test_saturated_says_what_to_expect():
+    records = looks(4000, loss=lambda t: -4 * (1 - math.exp(-t / 60)), rank=lambda t: 40.0)
+    verdict = judge(records)
+    assert verdict.kind == "saturated"
+    assert "less than 5%" in verdict.reason
+    assert "little" in verdict.advice
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_run_that_never_moved_is_stalled(seed):
+    records = looks(1500, loss=lambda t: 3.0, rank=lambda t: 9.0, seed=seed)
+    seen = kinds(records)
+    assert "saturated" not in seen
+    assert judge(records).kind in ("stalled", "learning")
+    late = [kind for record, kind in zip(records, seen, strict=True) if record["step"] > 500]
+    assert late.count("stalled") >= 0.8 * len(late)
+
+
+def test_stalled_advises_a_higher_rate():
+    verdict = judge(looks(1500, loss=lambda t: 3.0, rank=lambda t: 9.0))
+    assert (verdict.kind, verdict.bad) == ("stalled", False)
+    assert "ten times higher" in verdict.advice
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_rank_that_falls_to_one_is_a_dimensional_collapse(seed):
+    records = looks(400, rank=lambda t: 1 + 8 * math.exp(-t / 8), seed=seed)
+    verdict = judge(records)
+    assert (verdict.kind, verdict.stop) == ("collapsing", False)
+    assert verdict.reason.startswith("dimensionally")
+    first = kinds(records).index("collapsing")
+    assert records[first]["step"] < 50
+
+
+def test_a_rank_that_falls_to_a_tenth_of_its_peak_is_one_too():
+    records = looks(3000, rank=lambda t: 80 if t < 1500 else 6)
+    assert judge(records).kind == "collapsing"
+    assert judge([look for look in records if look["step"] < 1500]).kind == "learning"
+
+
+def test_a_low_rank_that_stays_is_no_collapse():
+    """Methods that only attract live with a few directions, and learn: SimSiam falls to a quarter."""
+    assert "collapsing" not in kinds(looks(2000, rank=lambda t: 3.2 + 10 * math.exp(-t / 6)))
+
+
+def test_one_low_look_is_no_collapse():
+    records = looks(600)
+    records[-1]["z_rank"] = 1.0
+    assert judge(records).kind == "learning"
+
+
+def test_all_images_in_one_point_is_a_complete_collapse_that_stops():
+    verdict = judge(looks(300, spread=lambda t: math.exp(-t / 30)))
+    assert (verdict.kind, verdict.stop, verdict.bad) == ("collapsing", True, True)
+    assert verdict.reason.startswith("completely")
+    assert verdict.advice
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"weights": lambda t: 60 * 1.2**t}, "times as long as at first"),
+        ({"loss": lambda t: math.inf}, "loss"),
+    ],
+)
+def test_growing_weights_and_a_loss_that_is_not_finite_are_divergence(change, reason):
+    verdict = judge(looks(100, **change))
+    assert (verdict.kind, verdict.stop) == ("diverging", False)
+    assert reason in verdict.reason
+    assert "lower rate" in verdict.advice
+
+
+def test_log_spaced_steps_are_twenty_a_decade():
+    chosen = [step for step in range(1, 100_001) if log_spaced(step)]
+    assert chosen[:12] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13]
+    for low in (1_000, 10_000):
+        assert len([step for step in chosen if low <= step < 10 * low]) == 20
+    gaps = np.diff(np.log10(chosen[-40:]))
+    np.testing.assert_allclose(gaps, 0.05, atol=0.001)
