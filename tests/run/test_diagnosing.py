@@ -69,7 +69,7 @@ def test_records_are_stamped_and_are_what_diagnose_says_of_the_steps_embeddings(
     assert [r["seconds"] for r in records] == sorted(r["seconds"] for r in records)
     assert records[-1]["seconds"] <= run.metrics[-1]["seconds"] + 5
     losses = {r["step"]: r["loss"] for r in run.metrics}
-    assert records[1]["loss"] == pytest.approx(losses[2], rel=1e-6)
+    assert records[1]["mean_loss"] == pytest.approx(losses[2], rel=1e-6)
     assert 0 < records[-1]["share"] < 1
 
 

@@ -30,7 +30,7 @@ def looks(
     return [
         {
             "step": step,
-            "loss": noisy(loss(step), 2.0),
+            "mean_loss": noisy(loss(step), 2.0),
             "z_rank": noisy(rank(step), rank(step)),
             "features_rank": noisy(12.0, 12.0),
             "z_spread": spread(step),

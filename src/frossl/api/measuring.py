@@ -349,9 +349,7 @@ class Checkpoints:
 
     @property
     def best_by_labels(self) -> Saved | None:
-        return max(
-            (s for s in self.saved if s.knn), key=lambda s: s.knn.percent if s.knn else 0, default=None
-        )
+        return max(self.saved, key=lambda s: s.knn.percent) if self.labelled else None
 
     @property
     def best_without(self) -> Saved:

@@ -57,10 +57,10 @@ class Verdict:
 
 
 Looks = Sequence[Mapping[str, Any]]
-"""Records of diagnostics.jsonl with `step`, `loss`, `z_rank`, `z_spread` and `weight_norm`, oldest first."""
+"""Records of diagnostics.jsonl with `step`, `mean_loss`, `z_rank`, `z_spread` and `weight_norm`, oldest first."""
 
 WATCHED = {
-    "loss": "the loss",
+    "mean_loss": "the loss",
     "z_rank": "the rank of the projections",
     "features_rank": "the rank of the features",
     "alignment": "the distance between views",
@@ -85,7 +85,7 @@ def judge(looks: Looks, *, warmup: int = 0) -> Verdict:
         if line is not None and line.certain:
             return Verdict("learning", _told(name, line, recent))
     since = recent[0]["step"]
-    loss = _line(recent, "loss")
+    loss = _line(recent, "mean_loss")
     if loss is None or step - since < LONG:
         return Verdict("learning", f"slowly: no direction is clear since step {since}")
     if not any(line.certain for name in WATCHED if (line := _line(looks, name)) is not None):
@@ -94,7 +94,7 @@ def judge(looks: Looks, *, warmup: int = 0) -> Verdict:
             "neither loss nor embeddings have moved since the beginning beyond their noise",
             "try a rate ten times higher (--lr), and look at the views (frossl views)",
         )
-    so_far = abs(median(look["loss"] for look in looks[:LATEST]) - loss.after)
+    so_far = abs(median(look["mean_loss"] for look in looks[:LATEST]) - loss.after)
     if abs(loss.after - loss.before) + 2 * loss.error < LITTLE * so_far:
         reason = f"since step {since} the loss has changed by less than {LITTLE:.0%} of what it had before"
         return Verdict("saturated", reason, "more steps like these will bring little")
@@ -104,8 +104,8 @@ def judge(looks: Looks, *, warmup: int = 0) -> Verdict:
 def _diverging(looks: Looks) -> Verdict | None:
     first, last = looks[0], looks[-1]
     growth = last["weight_norm"] / max(first["weight_norm"], 1e-12)
-    if not math.isfinite(last["loss"]):
-        return Verdict("diverging", f"the loss is {last['loss']} at step {last['step']}", LOWER_RATE)
+    if not math.isfinite(last["mean_loss"]):
+        return Verdict("diverging", f"the loss is {last['mean_loss']} at step {last['step']}", LOWER_RATE)
     if growth > GROWN * math.sqrt(1 + last["step"] / WALK):
         return Verdict("diverging", f"the weights are {growth:.0f} times as long as at first", LOWER_RATE)
     return None

@@ -66,7 +66,7 @@ class Observer:
         if self._looks(clock) and (log_spaced(clock.step + 1) or self._affords("look")):
             with self._timed("look"):
                 record |= diagnose(tensors)
-                record["loss"] = self._loss.item() / self._steps
+                record["mean_loss"] = self._loss.item() / self._steps
                 record["weight_norm"] = nn.utils.get_total_norm(self.networks.parameters()).item()
                 self._loss, self._steps = torch.zeros(()), 0
                 record["share"] = round(self.share(), 4)

@@ -1,0 +1,206 @@
+"""A finished run, measured as its users do: few labels, fine-tuning, other data, other encoders."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import frossl
+from frossl import api
+from frossl.config import Diagnostics, Network, Train
+from frossl.errors import InputError
+from frossl.networks import build_backbone
+from tests.run.test_cli import call
+from tests.run.test_training import SMALL, train, weights
+
+CONFIG = replace(
+    SMALL,
+    train=replace(SMALL.train, batch_size=32, epochs=3),
+    diagnostics=Diagnostics(every=4, share=1.0),
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """Three classes of colored noise, 60 + 24 images, as arrays; others of the same kind beside them."""
+    folder, random = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    for name, count in (("train", 60), ("test", 24), ("more", 24)):
+        labels = np.arange(count) % 3
+        images = random.integers(0, 120, (count, 16, 16, 3))
+        images[np.arange(count), :, :, labels] += 100
+        np.savez(folder / f"{name}.npz", images=images.astype(np.uint8), labels=labels)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory) -> api.Run:
+    return train(tmp_path_factory.mktemp("runs") / "a", config=CONFIG, data=str(data / "train.npz"))
+
+
+def test_probes_with_few_labels_and_with_all(run):
+    found = run.probe()
+    assert list(found) == ["probe1", "probe5", "probe10", "probe"]  # no class has 50
+    assert found["probe1"].trained.draws == 10
+    for comparison in found.values():
+        low, high = comparison.trained.interval
+        assert low <= comparison.trained.percent <= high
+    lines = (run.path / "evaluation.jsonl").read_text().splitlines()
+    assert [json.loads(line)["protocol"] for line in lines[-4:]] == [c.protocol for c in found.values()]
+    assert json.loads(lines[-1])["interval"]["trained"] == [
+        round(x, 2) for x in found["probe"].trained.interval
+    ]
+    with pytest.raises(InputError, match="99 labels a class cannot be drawn"):
+        run.probe(labels=[99])
+
+
+def test_nothing_that_is_measured_changes_the_encoder(run):
+    before = (run.path / "encoder.safetensors").read_bytes()
+    frossl.linear(run.path, epochs=2, quiet=True)
+    tuned = frossl.finetune(run.path, labels=0.5, epochs=2, layer_decay=0.7, mixup=0.2, quiet=True)
+    assert set(tuned.scores) == {"untrained", "trained"}
+    assert tuned.protocol == "fine-tuned, 0.5 of the labels, 2 epochs, rate 0.001, layer decay 0.7, mixup 0.2"
+    assert (run.path / "encoder.safetensors").read_bytes() == before
+    assert (
+        frossl.linear(run.path, epochs=2, quiet=True).scores
+        == frossl.linear(run.path, epochs=2, quiet=True).scores
+    )
+
+
+def test_other_data_and_other_images_to_test_on(run, data):
+    transfer = run.knn(data=data / "more.npz")
+    assert transfer.trained.images == 6
+    assert "20%" in transfer.note
+    tested = run.knn(test=data / "test.npz", k=3)
+    assert tested.trained.images == 24
+    with pytest.raises(InputError, match="give its name, too"):
+        run.knn(root=data)
+    gray = np.random.default_rng(0).integers(0, 255, (20, 16, 16, 1)).astype(np.uint8)
+    np.savez(data / "gray.npz", images=gray, labels=np.arange(20) % 2)
+    with pytest.raises(InputError, match="images of 1 channels"):
+        run.knn(data=data / "gray.npz")
+
+
+def test_against_a_run_and_against_local_weights_of_timm(run, data, tmp_path):
+    """The same weights by another way must give the same figures."""
+    network = Network("resnet18", width=1.0, stem="native", channels=3)
+    torch.manual_seed(1)
+    backbone = build_backbone(network, size=64)
+    file = tmp_path / "weights.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in backbone.state_dict().items()}, file)
+    found = run.knn(against=[str(run.path), f"resnet18={file}"])
+    assert list(found.scores) == ["pixels", "untrained", "trained", str(run.path), f"resnet18={file}"]
+    assert found.scores[str(run.path)] == found.trained
+    with pytest.raises(InputError, match="there is no file"):
+        run.knn(against=["resnet18=missing.safetensors"])
+    with pytest.raises(InputError, match="did you mean resnet18"):
+        run.knn(against=["resnet81=missing.safetensors"])
+
+
+def test_a_public_encoder_sees_images_as_timm_says(tmp_path):
+    import timm
+    from timm.data import resolve_model_data_config
+
+    from frossl.networks import public_encoder
+
+    model = timm.create_model("vit_tiny_patch16_224", num_classes=0).eval()
+    save_file(model.state_dict(), tmp_path / "vit.safetensors")
+    encoder = public_encoder("vit_tiny_patch16_224", weights=str(tmp_path / "vit.safetensors"))
+    images = torch.randint(0, 256, (2, 3, 224, 224), dtype=torch.uint8)
+    known = resolve_model_data_config(model)
+    mean, std = (torch.tensor(known[key]).view(3, 1, 1) for key in ("mean", "std"))
+    with torch.no_grad():
+        expected = model((images / 255 - mean) / std)
+        torch.testing.assert_close(encoder(images), expected, atol=1e-4, rtol=1e-4)
+    assert encoder.mean.flatten().tolist() == pytest.approx([0.5, 0.5, 0.5])  # not ImageNet's: its own
+
+
+def test_a_public_encoder_that_cannot_be_fetched_says_what_to_give(monkeypatch):
+    from frossl.networks import public_encoder
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(InputError, match="give a local file: resnet18=FILE"):
+        public_encoder("resnet18")
+
+
+def test_fewer_labelled_images_than_neighbours(run):
+    with pytest.raises(InputError, match="k = 61 with 48"):
+        run.knn(k=61)
+    assert list(api.measure(run.path)) == ["knn"]
+
+
+def test_the_command_line_ends_in_one_json_object(run, data, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def ask(*arguments) -> dict:
+        code, out, err = call(monkeypatch, capsys, *arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    found = ask("knn", run.path, "--k", "5", "--k", "20", "--against", run.path)
+    assert found["knn5"]["protocol"] == "kNN, k 5"
+    assert found["knn20"]["percent"]["trained"] == found["knn20"]["percent"][str(run.path)]
+    assert set(ask("probe", run.path, "--labels", "2")) == {"run", "probe2", "probe"}
+    assert "paper" in ask("probe", run.path, "--paper", "--epochs", "1", "--quiet")["linear"]["protocol"]
+    tuned = ask(
+        "finetune", run.path, "--labels", "0.5", "--epochs", "1", "--data", data / "more.npz", "--quiet"
+    )
+    assert tuned["finetune"]["images"] == 6
+    assert ask("checkpoints", run.path)["checkpoints"][-1]["step"] == 3
+    spectrum = ask("spectrum", run.path, "--out", "s.png")
+    assert spectrum["runs"][0]["steps"] == 3
+    assert (tmp_path / "s.png").is_file()
+    assert (tmp_path / "s.svg").is_file()
+    other = train(
+        tmp_path / "b",
+        config=replace(CONFIG, network=replace(CONFIG.network, projector_out=32)),
+        data=str(data / "train.npz"),
+    )
+    other.knn()
+    run.knn()
+    compared = ask("compare", run.path, other.path, "--out", "c.png")
+    assert len(compared["pairs"]) == 1
+    assert (tmp_path / "c.svg").is_file()
+
+
+def test_tables_for_people(run, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "120")
+    _, out, _ = call(monkeypatch, capsys, "probe", run.path, "--labels", "2")
+    assert "95% interval" in out
+    assert "trained network" in out
+    assert "±" in out
+    _, out, _ = call(monkeypatch, capsys, "checkpoints", run.path)
+    assert "the newest is as good as any" in out or "is better than the newest" in out
+
+
+def test_a_run_without_labels_has_only_numbers_without(photos, tmp_path, monkeypatch, capsys):
+    config = replace(CONFIG, train=Train(epochs=2, batch_size=4, checkpoint_every=3))
+    run = train(tmp_path / "run", config=config, data=str(photos))
+    assert not {"knn", "probe"} & {name for record in run.diagnostics for name in record}
+    found = api.checkpoints(run.path)
+    assert not found.labelled
+    assert found.best_by_labels is None
+    assert found.best_without in found.saved
+    code, out, _ = call(monkeypatch, capsys, "checkpoints", run.path)
+    assert (code, "a hint and no measurement" in out) == (0, True)
+    for verb in ("knn", "probe", "finetune"):
+        code, _, err = call(monkeypatch, capsys, verb, run.path)
+        assert (code, "no labels" in err) == (2, True)
+
+
+def test_an_encoder_that_is_broken_is_named(run, tmp_path, monkeypatch, capsys):
+    import shutil
+
+    copy = tmp_path / "run"
+    shutil.copytree(run.path, copy)
+    state = {k.removeprefix("backbone."): v for k, v in weights(copy).items() if k.startswith("backbone.")}
+    state["conv1.weight"] = torch.full_like(state["conv1.weight"], float("nan"))
+    save_file({k: v.contiguous() for k, v in state.items()}, copy / "encoder.safetensors")
+    code, _, err = call(monkeypatch, capsys, "knn", copy)
+    assert code == 1
+    assert "are not finite" in err
