@@ -2,9 +2,9 @@
 
     python -m benchmarks.diagnostics [--rounds 5] [--epochs 16]
 
-The demo's network and views on CIFAR-10 mini, which has labels: looks, online probe and online kNN. Each round
-trains both from the beginning; the ratio is that of the seconds that they record for the same steps. What
-the run itself says its diagnostics took stands beside it. The last line printed is one JSON object.
+The demo's network and views on CIFAR-10 mini, which has labels: looks, online probe and online kNN. Each
+round trains both from the beginning; the ratio is that of the seconds that they record for the same steps.
+What the run itself says its diagnostics took stands beside it. The last line printed is one JSON object.
 """
 
 from __future__ import annotations

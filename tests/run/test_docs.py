@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from frossl.cli import main
 from tests.conftest import ROOT, write_image
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -30,6 +32,16 @@ def place(tmp_path) -> Path:
     return tmp_path
 
 
+def run_here(line: str, place: Path, monkeypatch) -> None:
+    """A command of ours, in this process: most of what it would take is importing torch again."""
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "2")
+    monkeypatch.setattr(sys, "argv", shlex.split(line, comments=True))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code, line
+
+
 def run(command: list[str], place: Path) -> None:
     bin_folder = str(Path(sys.executable).parent)
     environment = {
@@ -42,7 +54,7 @@ def run(command: list[str], place: Path) -> None:
 
 
 @pytest.mark.parametrize(("language", "text"), BLOCKS)
-def test_block_runs(language, text, place):
+def test_block_runs(language, text, place, monkeypatch):
     if language == "python":
         run([sys.executable, "-c", text], place)
     elif language == "sh":
@@ -52,6 +64,8 @@ def test_block_runs(language, text, place):
                     ["make", "--no-print-directory", "-n", "-C", str(ROOT), *line.split("#")[0].split()[1:]],
                     place,
                 )
+            elif line.startswith("frossl ") and "--devices" not in line:
+                run_here(line, place, monkeypatch)
             elif line.startswith(("frossl ", "python ")):
                 run(["bash", "-c", line.replace("examples/", f"{ROOT}/examples/")], place)
             else:

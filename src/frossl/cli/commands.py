@@ -372,7 +372,7 @@ def compare(
             str(len(row["seeds"])),
             f"{first['epochs']:.1f}" if first else "never",
             f"{first['seconds'] / 60:.1f}" if first else "never",
-            f"{row['step_ms']:.0f}",
+            f"{row['step_ms']:.0f}" if row["step_ms"] is not None else "",
             f"{row['memory_gb']:.1f}" if row["memory_gb"] is not None else "",
         )
     Console(stderr=json).print(table)

@@ -57,7 +57,7 @@ class Verdict:
 
 
 Looks = Sequence[Mapping[str, Any]]
-"""Records of diagnostics.jsonl with `step`, `mean_loss`, `z_rank`, `z_spread` and `weight_norm`, oldest first."""
+"""Records of diagnostics.jsonl, oldest first: `step`, `mean_loss`, `z_rank`, `z_spread`, `weight_norm`."""
 
 WATCHED = {
     "mean_loss": "the loss",

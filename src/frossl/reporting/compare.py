@@ -38,10 +38,9 @@ class Measured:
     arm: str
     """What it shares with runs that differ by their seed alone."""
     seed: int
-    steps: int
     seconds: float
-    step_seconds: float
-    """Median over the record."""
+    step_seconds: float | None
+    """Median over the record; None where it is too short."""
     memory_gb: float | None
     """Peak of its process."""
     online: tuple[Point, ...]
@@ -134,7 +133,7 @@ class Comparison:
                     "percent": round(arm.percent, 2),
                     "error": round(arm.error, 2),
                     "reached": arm.reached(self.target),
-                    "step_ms": round(1000 * statistics.fmean(run.step_seconds for run in arm.runs), 1),
+                    "step_ms": _mean([run.step_seconds and 1000 * run.step_seconds for run in arm.runs]),
                     "memory_gb": _mean([run.memory_gb for run in arm.runs]),
                     "minutes": round(statistics.fmean(run.seconds for run in arm.runs) / 60, 2),
                 }
@@ -201,8 +200,6 @@ def _key(record: dict[str, Any]) -> str:
 
 def _measured(folder: RunFolder, protocol: str) -> Measured:
     config, metrics, looks = Config.read(folder.config_file), list(folder.metrics), list(folder.diagnostics)
-    if not metrics:
-        raise InputError(f"{folder.path} has no metrics yet; let it run longer")
     per_epoch = max(1, folder.read_json("provenance.json")["images"] // config.train.batch_size)
     online = tuple(
         Point(look["step"], look["step"] / per_epoch, look["seconds"], look["knn"])
@@ -222,9 +219,8 @@ def _measured(folder: RunFolder, protocol: str) -> Measured:
         path=folder.path,
         arm=_same_but_seed(config),
         seed=config.train.seed,
-        steps=metrics[-1]["step"],
-        seconds=metrics[-1]["seconds"],
-        step_seconds=statistics.median(speeds) if speeds else 0.0,
+        seconds=max((record["seconds"] for record in (*metrics, *looks) if "seconds" in record), default=0.0),
+        step_seconds=statistics.median(speeds) if speeds else None,
         memory_gb=max((record["memory_gb"] for record in metrics if "memory_gb" in record), default=None),
         online=online,
         percent=percent,
