@@ -75,6 +75,16 @@ def test_what_never_falls_or_never_rises_has_not_saturated(tmp_path):
     assert [trajectory(run).saturation for run in (rising, level, falling)] == [None, None, None]
 
 
+def test_a_change_of_scale_alone_is_seen_by_eigenvalues_and_not_by_their_shares(tmp_path):
+    run = write_run(tmp_path / "a", spectrum=lambda t: [50 * x for x in eigenvalues(40)(t)])
+    same = write_run(tmp_path / "b", spectrum=lambda t: np.geomspace(2 * t, t, 20).tolist())
+    shares = [trajectory(path, relative=True) for path in (run, same)]
+    assert all(sum(row) == pytest.approx(1) for one in shares for row in one.eigenvalues)
+    assert shares[1].eigenvalues[0] == pytest.approx(shares[1].eigenvalues[-1])
+    assert trajectory(run).saturation is not None
+    assert shares[1].saturation is None
+
+
 def test_a_run_without_spectra_is_named(tmp_path):
     with pytest.raises(InputError, match="has no spectra"):
         trajectory(write_run(tmp_path / "a"))

@@ -17,15 +17,20 @@ from frossl.reporting.trajectory import Kind
 
 
 def spectrum(
-    runs: Sequence[str | Path], *, out: str | Path | None = "spectrum.png", of: Kind = "z"
+    runs: Sequence[str | Path],
+    *,
+    out: str | Path | None = "spectrum.png",
+    of: Kind = "z",
+    relative: bool = False,
 ) -> list[Trajectory]:
     """How the largest eigenvalues of the covariance went in each run: the paper's figure.
 
-    out: a picture, as PNG and SVG; None draws none. of: projections (`z`) or `features`.
+    out: a picture, as PNG and SVG; None draws none. of: projections (`z`) or `features`. relative: shares of
+    their sum, as many objectives do not see the scale.
     """
-    trajectories = [trajectory(run, of) for run in runs]
+    trajectories = [trajectory(run, of, relative=relative) for run in runs]
     if out is not None:
-        draw_spectra(trajectories, Path(out))
+        draw_spectra(trajectories, Path(out), what="share of the sum" if relative else "eigenvalue")
     return trajectories
 
 

@@ -327,12 +327,15 @@ def spectrum(
     features: Annotated[
         bool, typer.Option("--features", help="Of the features, not the projections")
     ] = False,
+    relative: Annotated[
+        bool, typer.Option("--relative", help="Shares of their sum: many objectives see no scale")
+    ] = False,
     json: Json = False,
 ) -> int:
     """How the eigenvalues went: the paper's figure, a panel for each run."""
     from frossl import api
 
-    found = api.spectrum(runs, out=out, of="features" if features else "z")
+    found = api.spectrum(runs, out=out, of="features" if features else "z", relative=relative)
     for one in found:
         told = f"saturates at step {one.saturation}" if one.saturation else "has not saturated"
         count = len(one.eigenvalues[0])

@@ -16,12 +16,9 @@ if TYPE_CHECKING:
 ENDINGS = (".png", ".svg")
 
 
-def draw_spectra(
-    trajectories: Sequence[Trajectory], path: Path, *, titles: Sequence[str] | None = None
-) -> list[Path]:
+def draw_spectra(trajectories: Sequence[Trajectory], path: Path, *, what: str = "eigenvalue") -> list[Path]:
     """The paper's figure: a panel for each run, its largest eigenvalues over steps, both axes logarithmic,
     with the step of saturation marked."""
-    titles = titles or [one.name for one in trajectories]
     columns = min(3, len(trajectories))
     rows = -(-len(trajectories) // columns)
 
@@ -29,10 +26,10 @@ def draw_spectra(
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
         for panel in panels[len(trajectories) :]:
             panel.axis("off")
-        for panel, one, title in zip(panels, trajectories, titles, strict=False):
-            _spectrum(panel, one, title)
+        for panel, one in zip(panels, trajectories, strict=False):
+            _spectrum(panel, one)
         for i in range(rows):
-            panels[i * columns].set_ylabel("eigenvalue")
+            panels[i * columns].set_ylabel(what)
         for panel in panels[max(0, len(trajectories) - columns) : len(trajectories)]:
             panel.set_xlabel("step")
             panel.tick_params(labelbottom=True)
@@ -40,7 +37,7 @@ def draw_spectra(
     return _save(draw, path, size=(4.2 * columns, 3.4 * rows))
 
 
-def _spectrum(panel: Any, one: Trajectory, title: str) -> None:
+def _spectrum(panel: Any, one: Trajectory) -> None:
     from matplotlib import colormaps
 
     count = len(one.eigenvalues[0])
@@ -55,7 +52,7 @@ def _spectrum(panel: Any, one: Trajectory, title: str) -> None:
         told = f"saturates at step {saturation}"
     else:
         told = f"not saturated by step {one.steps[-1]}"
-    panel.set_title(f"{title}\n{told}, λ₁/λ{_below(count)} = {one.condition:.3g}", fontsize=9)
+    panel.set_title(f"{one.name}\n{told}, λ₁/λ{_below(count)} = {one.condition:.3g}", fontsize=9)
 
 
 def _below(number: int) -> str:

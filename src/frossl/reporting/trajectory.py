@@ -13,8 +13,10 @@ from frossl.runs import RunFolder
 
 Kind = Literal["z", "features"]
 
-RISEN = 3.0
-"""Times its first value: λ₂₀ has risen from (nearly) zero."""
+RISEN = 1.5
+"""Times its first value: λ₂₀ has risen."""
+FALLEN = 0.9
+"""Of its top: λ₂₀ falls. A noisy plateau does not."""
 SMOOTH = 5
 """Looks whose median is taken, as one batch is a noisy sample."""
 
@@ -35,9 +37,9 @@ class Trajectory:
 
     @property
     def saturation(self) -> int | None:
-        """The first step at which the last eigenvalue has risen from zero and begins to fall: where its
-        median over five looks is highest before it first falls by more than its noise. None if it has not
-        (yet) risen, or not fallen."""
+        """The first step at which the last eigenvalue has risen and begins to fall: where its median over
+        five looks has its first top, half as high again as it began, before it falls by a tenth. None if it
+        has not (yet) risen, or not fallen."""
         return _first_top(self.steps, smoothed(self.last))
 
     @property
@@ -58,7 +60,8 @@ class Trajectory:
         }
 
 
-def trajectory(run: str | Path, kind: Kind = "z") -> Trajectory:
+def trajectory(run: str | Path, kind: Kind = "z", *, relative: bool = False) -> Trajectory:
+    """relative: shares of the sum of those that are kept, as many objectives do not see the scale."""
     folder = RunFolder.open(run)
     looks = [look for look in folder.diagnostics if look.get(f"{kind}_eigenvalues")]
     if len(looks) < 2:
@@ -66,8 +69,10 @@ def trajectory(run: str | Path, kind: Kind = "z") -> Trajectory:
             f"{run} has no spectra in diagnostics.jsonl; train it with this version of frossl, or longer"
         )
     count = min(len(look[f"{kind}_eigenvalues"]) for look in looks)
-    values = tuple(tuple(look[f"{kind}_eigenvalues"][:count]) for look in looks)
-    return Trajectory(folder.path.name, tuple(look["step"] for look in looks), values)
+    values = [tuple(look[f"{kind}_eigenvalues"][:count]) for look in looks]
+    if relative:
+        values = [tuple(value / max(sum(row), 1e-30) for value in row) for row in values]
+    return Trajectory(folder.path.name, tuple(look["step"] for look in looks), tuple(values))
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
@@ -77,11 +82,10 @@ def smoothed(values: Sequence[float]) -> list[float]:
 
 
 def _first_top(steps: Sequence[int], values: Sequence[float]) -> int | None:
-    """A top counts when what follows falls below nine tenths of it: a noisy plateau is none."""
     start, best = max(values[0], 1e-12), 0
     for i, value in enumerate(values):
         if value > values[best]:
             best = i
-        elif value < 0.9 * values[best] and values[best] >= RISEN * start:
+        elif value < FALLEN * values[best] and values[best] >= RISEN * start:
             return steps[best]
     return None
