@@ -4,7 +4,7 @@ without labels, and what is measured after it.
     python -m benchmarks.agreement [--methods frossl,byol] [--seeds 0] [--epochs 12] [--jobs 2]
 
 Runs are those of `benchmarks.methods` (CIFAR-10 mini, the demo's network and views, the recipe `default` with
-what it says of each method), with the default diagnostics. Each is a run folder below --out: what was stopped
+what it says of each method), with diagnostics that may take a tenth of the time, as runs are short. Each is a run folder below --out: what was stopped
 goes on where it stood, and what is finished is only read. Intervals: 95% by 2,000 bootstrap draws of the
 methods. The last line printed is one JSON object.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from scipy.stats import spearmanr
 
 from benchmarks.methods import DATA, start_from
 from frossl import api
+from frossl.config import Diagnostics
 from frossl.methods import METHODS
 
 AFTER = ("offline probe", "offline kNN")
