@@ -4,9 +4,9 @@ without labels, and what is measured after it.
     python -m benchmarks.agreement [--methods frossl,byol] [--seeds 0] [--epochs 12] [--jobs 2]
 
 Runs are those of `benchmarks.methods` (CIFAR-10 mini, the demo's network and views, the recipe `default` with
-what it says of each method), with diagnostics that may take a tenth of the time, as runs are short. Each is a run folder below --out: what was stopped
-goes on where it stood, and what is finished is only read. Intervals: 95% by 2,000 bootstrap draws of the
-methods. The last line printed is one JSON object.
+what it says of each method), with diagnostics that may take a tenth of the time, as runs are short. Each is a
+run folder below --out: what was stopped goes on where it stood, and what is finished is only read. Intervals:
+95% by 2,000 bootstrap draws of the methods. The last line printed is one JSON object.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def measured(method: str, seed: int, epochs: int, out: Path) -> dict:
     if (folder / "config.toml").is_file():
         run = api.resume(folder, quiet=True)
     else:
-        run = api.pretrain(DATA, out=folder, config=start_from(method, epochs=epochs), seed=seed, quiet=True)
+        config = replace(start_from(method, epochs=epochs), diagnostics=Diagnostics(share=0.1))
+        run = api.pretrain(DATA, out=folder, config=config, seed=seed, quiet=True)
     found = api.measure(folder, ["knn", "probe"])
     looks = [look for look in run.diagnostics if "z_rank" in look]
     asked = [look for look in run.diagnostics if "knn" in look]
