@@ -97,6 +97,14 @@ def test_a_probe_goes_on_as_if_it_had_never_stopped():
     assert torch.equal(whole.norm.running_var, second.norm.running_var)
 
 
+def test_a_probe_of_other_classes_or_not_finite_is_not_gone_on_with():
+    probe, labels = OnlineProbe(F, torch.arange(100) % CLASSES), torch.arange(100) % 3
+    state = probe.state_dict()
+    assert not OnlineProbe(F, labels).load_state_dict(state)
+    state["linear"]["weight"][0, 0] = float("nan")
+    assert not OnlineProbe(F, torch.arange(100) % CLASSES).load_state_dict(state)
+
+
 @pytest.fixture
 def split():
     images = torch.randint(
@@ -120,7 +128,7 @@ def test_online_neighbours_are_the_offline_ones_on_a_part_of_the_images(split, m
     assert (len(online.bank.ids), len(online.test.ids)) == (40, 30)
     assert len(set(online.bank.ids.tolist())) == 40
     expected = knn_accuracy(*_features(wrapped, online.bank), *_features(wrapped, online.test), k=20)
-    assert online.measure(wrapped) == {"knn": expected.percent}
+    assert online.measure(wrapped) == {"knn": expected.percent, "tested": 30}
     assert [i.item() for i in OnlineKnn(split).bank.ids] == online.bank.ids.tolist()
 
 

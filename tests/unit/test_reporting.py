@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.stats import t
 
 from frossl.config import Config, Optim, Train
 from frossl.errors import InputError
@@ -39,12 +40,20 @@ def write_run(
         record = {"step": step, "seconds": seconds_a_step * step, "images_per_second": 100 / seconds_a_step}
         folder.metrics.append({**record, "memory_gb": 1.5})
     for step, accuracy in online:
-        folder.diagnostics.append({"step": step, "seconds": seconds_a_step * step, "knn": accuracy})
+        record = {"step": step, "seconds": seconds_a_step * step, "knn": accuracy, "tested": images}
+        folder.diagnostics.append(record)
     for step in STEPS if spectrum else ():
         folder.diagnostics.append({"step": step, "z_eigenvalues": spectrum(step)})
+    folder.write_status("finished", step=500, total=500)
     if percent is not None:
+        half = 196 * math.sqrt(percent / 100 * (1 - percent / 100) / images)
         folder.evaluation.append(
-            {"step": 500, "protocol": "kNN, k 20", "percent": {"trained": percent}, "images": images}
+            {
+                "step": 500,
+                "protocol": "kNN, k 20",
+                "percent": {"trained": percent},
+                "interval": {"trained": [percent - half, percent + half]},
+            }
         )
     return path
 
@@ -147,7 +156,8 @@ def test_seeds_are_one_arm_and_their_spread_counts(tmp_path):
     found = compare_runs([*steady, *other])
     assert {arm.name: len(arm.runs) for arm in found.arms} == {"steady": 3, "other": 3}
     (pair,) = found.pairs
-    assert pair.error == pytest.approx(math.hypot(6 / math.sqrt(3), 3 / math.sqrt(3)))
+    students = t.ppf(0.975, 2) / 2  # of three seeds
+    assert pair.error == pytest.approx(students * math.hypot(6, 3) / math.sqrt(3), rel=1e-3)
     assert not pair.separated
 
 
@@ -186,4 +196,29 @@ def test_runs_without_a_common_measure_are_refused_and_online_ones_are_taken(tmp
     ]
     found = compare_runs(online)
     assert found.protocol == "online kNN, the last"
-    assert found.pairs[0].error == pytest.approx(100 * math.sqrt(0.3 * 0.7 / 500 + 0.4 * 0.6 / 500))
+    assert found.pairs[0].error == pytest.approx(100 * math.sqrt(0.3 * 0.7 / 1000 + 0.4 * 0.6 / 1000))
+
+
+def test_figures_of_an_earlier_checkpoint_are_not_compared(tmp_path):
+    runs = [
+        write_run(tmp_path / "a", percent=40.0),
+        write_run(tmp_path / "b", config=FAST, percent=50.0),
+    ]
+    early = {
+        "step": 100,
+        "protocol": "kNN, k 20",
+        "percent": {"trained": 1.0},
+        "interval": {"trained": [0, 2]},
+    }
+    RunFolder(runs[0]).evaluation.append(early)
+    assert compare_runs(runs).arms[1].percent == 40.0
+
+
+def test_runs_of_one_name_in_two_places_keep_apart(tmp_path):
+    for place in "xy":
+        (tmp_path / place).mkdir()
+    runs = [
+        write_run(tmp_path / "x" / "run", percent=40.0),
+        write_run(tmp_path / "y" / "run", config=FAST, percent=50.0),
+    ]
+    assert [arm.name for arm in compare_runs(runs).arms] == [str(runs[1]), str(runs[0])]

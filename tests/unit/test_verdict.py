@@ -34,6 +34,7 @@ def looks(
             "z_rank": noisy(rank(step), rank(step)),
             "features_rank": noisy(12.0, 12.0),
             "z_spread": spread(step),
+            "directions": 127,
             "alignment": noisy(0.7, 0.7),
             "uniformity": noisy(-2.0, 2.0),
             "weight_norm": weights(step),
@@ -134,6 +135,25 @@ def test_one_low_look_is_no_collapse():
     records = looks(600)
     records[-1]["z_rank"] = 1.0
     assert judge(records).kind == "learning"
+
+
+def test_a_batch_that_has_no_more_than_a_few_directions_is_not_collapsing():
+    records = [{**look, "directions": 1} for look in looks(100, rank=lambda t: 1.0)]
+    assert "collapsing" not in kinds(records)
+
+
+def test_a_network_that_begins_near_one_point_has_its_chance():
+    """Untrained projections may be nearly parallel; what leaves that point learns, what stays does not."""
+    leaving = looks(600, spread=lambda t: 0.02 + 0.5 * (1 - math.exp(-t / 100)))
+    assert "collapsing" not in kinds(leaving)
+    staying = looks(600, spread=lambda t: 0.02)
+    first = kinds(staying).index("collapsing")
+    assert 200 < staying[first]["step"] < 260
+
+
+def test_a_loss_that_rises_is_no_learning_by_itself():
+    verdict = judge(looks(2000, loss=lambda t: t / 500, rank=lambda t: 20.0))
+    assert "the loss" not in verdict.reason
 
 
 def test_all_images_in_one_point_is_a_complete_collapse_that_stops():

@@ -18,7 +18,7 @@ from frossl.artifacts import load_encoder
 from frossl.config import Config, Data
 from frossl.data import Dataset
 from frossl.diagnostics import effective_rank, eigenvalues, rankme
-from frossl.errors import InputError
+from frossl.errors import InputError, unknown
 from frossl.evaluation import (
     Labelled,
     Schooling,
@@ -36,7 +36,7 @@ from frossl.evaluation import (
     with_test,
 )
 from frossl.live import Counting
-from frossl.networks import Encoder, public_encoder
+from frossl.networks import Encoder, build_backbone, public_encoder
 from frossl.runs import RunFolder
 
 K = 20
@@ -91,6 +91,10 @@ class Comparison:
     def deviations(self) -> dict[str, float]:
         return {row: round(score.deviation, 2) for row, score in self.scores.items()}
 
+    def intervals(self) -> dict[str, list[float]]:
+        """95%, low and high."""
+        return {row: [round(x, 2) for x in score.interval] for row, score in self.scores.items()}
+
     def to_json(self) -> dict[str, Any]:
         """Every figure with its interval and the name of its protocol."""
         top5 = {row: round(score.top5, 2) for row, score in self.scores.items() if score.top5 is not None}
@@ -100,7 +104,7 @@ class Comparison:
             "images": max(score.images for score in self.scores.values()),
             "percent": self.percents(),
             "deviation": self.deviations(),
-            "interval": {row: [round(x, 2) for x in s.interval] for row, s in self.scores.items()},
+            "interval": self.intervals(),
             **({"top5": top5} if top5 else {}),
         }
 
@@ -124,12 +128,13 @@ class Subject:
         self.device = device if device != "cuda" else engine.best_device()
         self.step = self.folder.read_status()["step"] if step is None else step
         check_weights(self.config, self.folder.read_json("provenance.json"))
-        prepared = load_encoder(run)
-        trained = prepared if step is None else prepared.with_backbone(self._checkpoint(step))
         self.data = self._dataset(data, root, test)
         self.split: Split = labelled_split(self.data)
+        if test is not None:
+            self.split = replace(self.split, note=f"tested on {test}")
+        trained = load_encoder(run) if step is None else encoder_at(self.config, self.folder, step)
         self.encoders: dict[str, Encoder] = {
-            "untrained": prepared.with_backbone(engine.build_method(self.config).encoder),
+            "untrained": trained.with_backbone(_plain(self.config, engine.build_method(self.config).encoder)),
             "trained": trained,
             **{name: self._other(name) for name in against},
         }
@@ -158,13 +163,13 @@ class Subject:
             )
         return dataset
 
-    def _checkpoint(self, step: int) -> torch.nn.Module:
-        return engine.method_at(self.config, self.folder, step).encoder
-
     def _other(self, name: str) -> Encoder:
         channels = self.config.network.channels or 3
         if (Path(name) / "config.toml").is_file():
-            return load_encoder(name)
+            other = load_encoder(name)
+            if len(other.mean) != channels:
+                raise InputError(f"{name} takes images of {len(other.mean)} channels, these have {channels}")
+            return other
         architecture, given, file = name.partition("=")
         return public_encoder(architecture, weights=file if given else None, channels=channels)
 
@@ -173,6 +178,24 @@ class Subject:
         record = {"step": self.step, "data": self.data.name, **comparison.to_json()}
         self.folder.evaluation.append(record)
         return comparison
+
+
+def _plain(config: Config, encoder: torch.nn.Module) -> torch.nn.Module:
+    """The backbone that a method exports, as a network of its own: a teacher's is made not to learn."""
+    largest = max(spec.size for spec in config.views)
+    backbone = build_backbone(config.network, size=largest, pretrained=False)
+    backbone.load_state_dict(encoder.state_dict())
+    return backbone
+
+
+def encoder_at(config: Config, folder: RunFolder, step: int) -> Encoder:
+    """The encoder as a checkpoint has it; the run need not be finished."""
+    backbone = _plain(config, engine.method_at(config, folder, step).encoder)
+    if folder.encoder.is_file():
+        return load_encoder(folder.path).with_backbone(backbone)
+    dataset = opened(config, console_of(quiet=True))
+    mean, std = dataset.statistics
+    return Encoder(backbone, size=dataset.size, mean=mean, std=std)
 
 
 Rows = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -202,6 +225,8 @@ def measure(
 
 
 def _measured(subject: Subject, protocols: Iterable[str], crops: int | None = None) -> dict[str, Comparison]:
+    if crops is not None and set(subject.encoders) - {"untrained", "trained"}:
+        raise InputError("crops are cut for this run's networks; measure others without --crops")
     split, largest = subject.split, max(subject.config.views, key=lambda spec: spec.size)
     named = {name: _protocol(name, split) for name in protocols}
 
@@ -223,7 +248,8 @@ def _measured(subject: Subject, protocols: Iterable[str], crops: int | None = No
 
 def _protocol(name: str, split: Split) -> tuple[str, Callable[..., Score]]:
     """Its title, and the function of four tensors."""
-    kind, number = name.rstrip("0123456789"), name.lstrip("knprobe")
+    kind = name.rstrip("0123456789")
+    number = name.removeprefix(kind)
     if kind == "knn":
         k = int(number) if number else min(K, len(split.bank.ids))
         if not 1 <= k <= len(split.bank.ids):
@@ -236,6 +262,8 @@ def _protocol(name: str, split: Split) -> tuple[str, Callable[..., Score]]:
                 "; give fewer"
             )
         return f"probe, {number} labels a class", partial(few_label_accuracy, per_class=int(number))
+    if name != "probe":
+        raise unknown("protocol", name, ["knn", "knn200", "probe", "probe10"])
     return "probe, all labels", logistic_accuracy
 
 
@@ -269,6 +297,7 @@ def linear(
 ) -> Comparison:
     """The paper's linear probe on the trained encoder (and what it is measured against): crops and flips,
     SGD, the rate a tenth after 60% and 80% of the epochs. Minutes, where `probe` takes seconds."""
+    _check_rate(lr)
     subject = Subject(run, **where)
     protocol = f"linear probe as in the paper, {epochs} epochs, rate {lr:g}"
     return _schooled(subject, protocol, epochs, partial(linear_probe, lr=lr), skip="untrained", quiet=quiet)
@@ -292,12 +321,18 @@ def finetune(
     labels: 0.01 is 1% of every class. layer_decay: each layer moves at this share of the rate of the next.
     mixup: strength, 0 for none.
     """
+    _check_rate(lr)
     subject = Subject(run, **where)
     options = f"{labels:.3g} of the labels, {epochs} epochs, rate {lr:g}"
     options += f", layer decay {layer_decay:g}" if layer_decay < 1 else ""
     options += f", mixup {mixup:g}" if mixup else ""
     tune = partial(finetune_accuracy, labels=labels, lr=lr, layer_decay=layer_decay, mixup=mixup)
     return _schooled(subject, f"fine-tuned, {options}", epochs, tune, seed=seed, quiet=quiet)
+
+
+def _check_rate(lr: float) -> None:
+    if not 0 < lr < math.inf:
+        raise InputError(f"lr = {lr:g}; give a positive rate")
 
 
 def _schooled(
@@ -312,6 +347,8 @@ def _schooled(
 ) -> Comparison:
     if epochs < 1:
         raise InputError(f"epochs = {epochs}; give at least 1")
+    if seed < 0:
+        raise InputError(f"seed = {seed}; give 0 or more")
     scores = {}
     for row, encoder in subject.encoders.items():
         if row == skip:
@@ -375,7 +412,7 @@ def checkpoints(run: str | Path, *, images: int = LOOKED_AT) -> Checkpoints:
     images: how many are looked at, besides those that are tested on.
     """
     folder = RunFolder.open(run)
-    config, prepared = Config.read(folder.config_file), load_encoder(run)
+    config = Config.read(folder.config_file)
     dataset = opened(config, console_of(quiet=True))
     check_same(config, folder, dataset)
     source = dataset.train.source
@@ -388,7 +425,7 @@ def checkpoints(run: str | Path, *, images: int = LOOKED_AT) -> Checkpoints:
     bank = bank.at_most(images)
     saved = []
     for step in steps:
-        encoder = prepared.with_backbone(engine.method_at(config, folder, step).encoder).eval()
+        encoder = encoder_at(config, folder, step).to(engine.best_device()).eval()
         features, labels = extract(encoder, bank)
         score = Score(0.0, 0.0, 0)
         if split is not None:

@@ -78,6 +78,7 @@ def demo(
                 "seconds": round(time.monotonic() - began, 1),
                 **{name: comparison.percents() for name, comparison in result.comparisons.items()},
                 "deviation": {name: c.deviations() for name, c in result.comparisons.items()},
+                "interval": {name: c.intervals() for name, c in result.comparisons.items()},
             }
         )
     return 0
@@ -303,6 +304,7 @@ def checkpoints(run: RunArgument, json: Json = False) -> int:
             {
                 "step": saved.step,
                 "knn": round(saved.knn.percent, 2) if found.labelled else None,
+                "interval": [round(x, 2) for x in saved.knn.interval] if found.labelled else None,
                 "rankme": round(saved.rankme, 2),
                 "rank": round(saved.rank, 2),
             }
@@ -548,7 +550,7 @@ def _ended(run: Run, *, quiet: bool) -> int:
     status = run.status
     if status["state"] == "stopped":
         _say(f"stopped at step {status['step']} of {status['total']} by FROSSL_MAX_STEPS")
-    verdict, looks = status["verdict"], [look for look in run.diagnostics if "share" in look]
+    verdict, looks = status.get("verdict", {}), [look for look in run.diagnostics if "verdict" in look]
     if verdict.get("kind") not in (None, "warming up"):
         advice = f"; {verdict['advice']}" if verdict["advice"] else ""
         cost = f" (diagnostics took {looks[-1]['share']:.1%} of the time)" if looks else ""

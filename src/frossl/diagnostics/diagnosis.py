@@ -37,6 +37,13 @@ def diagnose(tensors: Mapping[str, Tensor]) -> Numbers:
 
     Spectra are those of the first view, as in the paper's figure.
     """
+    try:
+        return _numbers(tensors)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # numbers not finite, or nearly so
+        return {}
+
+
+def _numbers(tensors: Mapping[str, Tensor]) -> Numbers:
     numbers: Numbers = {}
     if not all(tensors[name].isfinite().all() for name in ("z", "features")):
         return numbers
@@ -54,6 +61,7 @@ def diagnose(tensors: Mapping[str, Tensor]) -> Numbers:
         }
     z = tensors["z"][:, :LARGEST]
     return numbers | {
+        "directions": min(z.shape[1] - 1, z.shape[2]),
         "lidar": lidar(z[:, :FEW]).item(),
         "alignment": alignment(z).item(),
         "uniformity": uniformity(z[0]).item(),

@@ -57,7 +57,7 @@ class Verdict:
 
 
 Looks = Sequence[Mapping[str, Any]]
-"""Records of diagnostics.jsonl, oldest first: `step`, `mean_loss`, `z_rank`, `z_spread`, `weight_norm`."""
+"""Records of diagnostics.jsonl, oldest first: `step`, `mean_loss`, `z_rank`, `directions`, …"""
 
 WATCHED = {
     "mean_loss": "the loss",
@@ -80,12 +80,12 @@ def judge(looks: Looks, *, warmup: int = 0) -> Verdict:
     recent = [look for look in looks if look["step"] > step / 2]
     if len(recent) < FEW:
         return Verdict("warming up", f"{len(recent)} looks are too few to tell a direction")
+    since, loss = recent[0]["step"], _line(recent, "mean_loss")
     for name in WATCHED:
         line = _line(recent, name)
-        if line is not None and line.certain:
+        # a loss may rise, as some methods' do: what embeddings do then tells more
+        if line is not None and line.certain and (name != "mean_loss" or line.after < line.before):
             return Verdict("learning", _told(name, line, recent))
-    since = recent[0]["step"]
-    loss = _line(recent, "mean_loss")
     if loss is None or step - since < LONG:
         return Verdict("learning", f"slowly: no direction is clear since step {since}")
     if not any(line.certain for name in WATCHED if (line := _line(looks, name)) is not None):
@@ -116,11 +116,12 @@ def _collapsing(looks: Looks) -> Verdict | None:
     if len(latest) < LATEST:
         return None
     spread, rank = (median(look[name] for look in latest) for name in ("z_spread", "z_rank"))
-    if spread < POINT:
+    step, widest = latest[-1]["step"], max(look["z_spread"] for look in looks)
+    if spread < POINT and (widest > 2 * POINT or step > LONG):  # some networks begin near one point
         reason = f"completely: all images are one point (spread {spread:.2g}, where 1 is even)"
         return Verdict("collapsing", reason, MORE_VARIANCE, stop=True)
     peak = max(look["z_rank"] for look in looks)
-    if rank < max(ONE, FALLEN * peak):
+    if latest[-1]["directions"] >= 4 and rank < max(ONE, FALLEN * peak):
         reason = f"dimensionally: the projections have rank {rank:.1f} left, of {peak:.0f} at most so far"
         return Verdict("collapsing", reason, MORE_VARIANCE)
     return None

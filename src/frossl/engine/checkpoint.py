@@ -50,13 +50,13 @@ def restore(state: State) -> int:
             content: dict[str, Any] = torch.load(saved[-1], map_location="cpu", weights_only=True)
             state.method.load_state_dict(content["method"])
             state.optimizer.load_state_dict(content["optimizer"])
-            state.observer.load_state_dict(content.get("observer", {}))
             state.step, processes = content["step"], content.get("processes", 1)
         except Exception as error:  # a torn archive, another network: torch has no one error for these
             raise InputError(
                 f"{saved[-1]} cannot be read ({type(error).__name__}); if config.toml was not changed, "
                 "delete that checkpoint to continue from the one before"
             ) from None
+        state.observer.load_state_dict(content.get("observer", {}))
     return processes
 
 
@@ -70,9 +70,15 @@ def method_at(config: Config, folder: RunFolder, step: int) -> JointEmbedding:
     if step not in (steps := checkpoint_steps(folder)):
         raise InputError(f"there is no checkpoint of step {step}; there are {', '.join(map(str, steps))}")
     path, method = folder.checkpoints / f"step-{step:08d}.pt", build_method(config, pretrained=False)
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    method.load_state_dict(content["method"])
+    try:
+        method.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["method"])
+    except Exception as error:  # as in `restore`
+        raise InputError(f"{path} cannot be read ({type(error).__name__}); take another step") from None
     return method
+
+
+def newest(folder: RunFolder) -> Path | None:
+    return max(_in(folder), default=None)
 
 
 def _all(state: State) -> list[Path]:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from frossl.diagnostics import LOWER_RATE, Verdict, judge
 from frossl.engine.build import State
-from frossl.engine.checkpoint import forget_after, save
+from frossl.engine.checkpoint import forget_after, newest, save
 from frossl.engine.gather import barrier, everyones, gather, largest, processes
 from frossl.engine.launch import talking
 from frossl.engine.loggers import Loggers
@@ -59,7 +59,7 @@ def fit(state: State, screen: Screen | None = None, watches: Sequence[Watch] = (
             state.step = error.step
         if book is not None:
             book.fail(error)
-        if isinstance(error, BadStepError):
+        if isinstance(error, (BadStepError, CollapseError)):
             with contextlib.suppress(RuntimeError):
                 barrier()  # a process that ends takes the others with it
         raise
@@ -85,17 +85,18 @@ def _walk(state: State, watches: Sequence[Watch], book: Book | None) -> str:
             if ending or clock.due(train.log_every):
                 guard.look_back()
             due = [watch for watch in watches if clock.due(watch.every)]
-            shown = _shown(batch, tensors, state) if due or state.observer.interested(clock) else None
+            names = state.observer.wants(clock) | ({"features", "z"} if due else set())
+            shown = _shown(batch, tensors, state, names) if names else None
             if book is not None:
                 book.observe(shown, terms, clock, due)
-                if book.verdict.stop and state.config.diagnostics.stop:
+                if book.collapsed:
                     stop.number = COLLAPSE
                 book.step(terms, clock, ending=ending)
             if stopping:
                 break
         agreement.settle()
-    if stopping == COLLAPSED:
-        raise CollapseError(str(book.verdict) if book is not None else "the first process found a collapse")
+        if any(everyones(book is not None and book.collapsed)):
+            raise CollapseError(str(book.verdict) if book is not None else "the first process tells why")
     return stopping if state.step < loader.last else ""
 
 
@@ -103,10 +104,10 @@ Shown = tuple[Tensor, dict[str, Tensor]]
 """Ids (N,), `features` and `z` of the global batch, detached."""
 
 
-def _shown(batch: Batch, tensors: Mapping[str, Tensor], state: State) -> Shown:
+def _shown(batch: Batch, tensors: Mapping[str, Tensor], state: State, names: set[str]) -> Shown:
     """Every process takes part in gathering it; the first one looks."""
-    ids = gather(state.to_device(batch).ids[None], images=state.loader.batch_size)[0]
-    return ids.cpu(), {name: tensors[name].detach() for name in ("features", "z")}
+    ids = gather(state.fabric.to_device(batch.ids)[None], images=state.loader.batch_size)[0]
+    return ids, {name: tensors[name].detach() for name in sorted(names)}
 
 
 class Book:
@@ -115,13 +116,13 @@ class Book:
     def __init__(self, state: State, screen: Screen | None) -> None:
         self.state, self.screen, self.folder = state, screen, state.folder
         self.saved = time.monotonic()
-        self.verdict = judge([])
-        self.good: Path | None = None
-        """The newest checkpoint that was saved while the verdict was not a bad one."""
         with self._writing():
             self.folder.forget_after(state.step)
             self.pace = Pace(state)
-            self.looks = [record for record in self.folder.diagnostics if "z_rank" in record]
+            self.looks = [record for record in self.folder.diagnostics if "verdict" in record]
+            self.verdict = judge(self.looks, warmup=self._warmup)
+            self.good: Path | None = None if self.verdict.bad else newest(self.folder)
+            """The newest checkpoint that was saved while the verdict was not a bad one."""
             self._status("running")
         self.loggers = Loggers(self.folder, state.config, state.step)
 
@@ -140,7 +141,7 @@ class Book:
         minutes = (time.monotonic() - self.saved) / 60
         due = train.checkpoint_every is not None and clock.due(train.checkpoint_every)
         late = train.checkpoint_minutes is not None and minutes >= train.checkpoint_minutes
-        if (ending or due or late) and state.guard.good() and not self.verdict.stop:
+        if (ending or due or late) and state.guard.good() and not self.collapsed:
             with self._writing():
                 saved = save(state, spare=self.good)
                 if not self.verdict.bad:
@@ -153,15 +154,16 @@ class Book:
         """Let the observer and the watches look at a step, and write down what they say."""
         ids, tensors = shown or (torch.empty(0), {})
         if record := self.state.observer.step(ids, tensors, terms, clock):
-            self._diagnose({"epoch": clock.epoch, **record})
+            self._diagnose({"epoch": clock.epoch, **record}, looked="z_rank" in record)
         for watch in watches:
-            if seen := watch.look(ids, tensors, clock):
+            if seen := watch.look(ids.cpu(), tensors, clock):
                 self._diagnose(_numbers(seen))
 
-    def _diagnose(self, record: dict[str, Any]) -> None:
+    def _diagnose(self, record: dict[str, Any], *, looked: bool = False) -> None:
+        """looked: of the embeddings, so that a verdict can be made."""
         record = {**record, "step": self.state.step, "seconds": self.pace.so_far()}
         with self._writing():
-            if "z_rank" in record:
+            if looked:
                 self.looks.append(record)
                 earlier, self.verdict = self.verdict, judge(self.looks, warmup=self._warmup)
                 record["verdict"] = self.verdict.kind
@@ -171,6 +173,11 @@ class Book:
                         self.screen.tell(f"step {self.state.step}: {self.verdict}")
             self.folder.diagnostics.append(json_record(record))
         self.loggers.log(record)
+
+    @property
+    def collapsed(self) -> bool:
+        """Does the run end here?"""
+        return self.verdict.stop and self.state.config.diagnostics.stop
 
     @property
     def _warmup(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,10 +14,13 @@ from torch import Tensor, nn
 from frossl.config import Diagnostics
 from frossl.data import Dataset
 from frossl.diagnostics import diagnose, log_spaced
-from frossl.errors import InputError
+from frossl.errors import FrosslError, InputError
 from frossl.evaluation import OnlineKnn, OnlineProbe, labelled_split, online_labels
+from frossl.methods import JointEmbedding
 from frossl.networks import Encoder
 from frossl.types import Clock, LossTerms
+
+report = logging.getLogger("frossl")
 
 KNN_STEPS = 10
 """What asking neighbours is thought to cost, in steps, before it was ever done."""
@@ -28,8 +32,12 @@ class Observer:
     Nothing here changes the run: features and projections arrive detached, and no random number is drawn.
     """
 
-    def __init__(self, config: Diagnostics, data: Dataset, networks: nn.Module, encoder: Encoder) -> None:
+    def __init__(
+        self, config: Diagnostics, data: Dataset, networks: JointEmbedding, encoder: Encoder
+    ) -> None:
+        """encoder: what the run is for, which may be a teacher; the probe learns from what is trained."""
         self.config, self.networks, self.encoder = config, networks, encoder
+        self.learner = encoder.with_backbone(networks.backbone).to(encoder.mean.device)
         self.probe: OnlineProbe | None = None
         self.knn: OnlineKnn | None = None
         if data.train.labels is not None and (config.probe or config.knn):
@@ -49,14 +57,16 @@ class Observer:
         self._cost: dict[str, float] = {"look": 0.0}
         self._loss, self._steps, self._seen = torch.zeros(()), 0, 0
 
-    def interested(self, clock: Clock) -> bool:
-        """Will `step` be shown embeddings? The same on every process."""
-        return self.probe is not None or self._looks(clock)
+    def wants(self, clock: Clock) -> set[str]:
+        """The embeddings that `step` must be shown. The same on every process."""
+        if self._looks(clock):
+            return {"features", "z"}
+        return set() if self.probe is None else {"features"}
 
     def step(
         self, ids: Tensor, tensors: Mapping[str, Tensor], terms: LossTerms, clock: Clock
     ) -> dict[str, Any] | None:
-        """A record, on steps that have one. tensors: of the global batch, if `interested`."""
+        """A record, on steps that have one. tensors: what it `wants`, of the global batch."""
         self._loss, self._steps = self._loss + terms.total.detach(), self._steps + 1
         self._seen += 1
         record: dict[str, Any] = {}
@@ -66,6 +76,7 @@ class Observer:
         if self._looks(clock) and (log_spaced(clock.step + 1) or self._affords("look")):
             with self._timed("look"):
                 record |= diagnose(tensors)
+            if record:
                 record["mean_loss"] = self._loss.item() / self._steps
                 record["weight_norm"] = nn.utils.get_total_norm(self.networks.parameters()).item()
                 self._loss, self._steps = torch.zeros(()), 0
@@ -74,8 +85,20 @@ class Observer:
                     record["probe_views"] = percent
         if self.knn is not None and self._affords("knn"):
             with self._timed("knn"):
-                record |= self.knn.measure(self.encoder, self.probe)
+                record |= self._ask(self.knn)
         return record or None
+
+    def _ask(self, knn: OnlineKnn) -> dict[str, float]:
+        """What goes wrong here, with images to be tested on, must not end a training."""
+        try:
+            numbers = knn.measure(self.encoder)
+            if self.probe is not None:
+                numbers["probe"] = self.probe.accuracy(*knn.tested(self.learner)).percent
+        except FrosslError as error:
+            report.warning("online neighbours are asked no more: %s", error)
+            self.knn = None
+            return {}
+        return numbers
 
     def share(self) -> float:
         """Of the time since it was made."""
@@ -85,11 +108,11 @@ class Observer:
         return {} if self.probe is None else {"probe": self.probe.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if self.probe is not None and "probe" in state:
-            self.probe.load_state_dict(state["probe"])
+        if self.probe is not None and "probe" in state and not self.probe.load_state_dict(state["probe"]):
+            report.warning("the online probe begins anew: its checkpoint is of other labels, or not finite")
 
     def _looks(self, clock: Clock) -> bool:
-        return log_spaced(clock.step + 1) or clock.due(self.config.every)
+        return self.config.share > 0 and (log_spaced(clock.step + 1) or clock.due(self.config.every))
 
     def _affords(self, what: str) -> bool:
         if self.config.share == 1:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from frossl.evaluation.features import extract
+from frossl.evaluation.features import Rows, extract
 from frossl.evaluation.knn import knn_accuracy
 from frossl.evaluation.split import Score, Split
 from frossl.evaluation.supervised import zero_head
@@ -27,6 +27,7 @@ class OnlineProbe:
     def __init__(self, features: int, labels: Tensor, *, device: torch.device | str = "cpu") -> None:
         """labels: (N,) by id; −1 is none, and is not learned from."""
         self.labels = labels.to(device)
+        self._all_known = bool((labels >= 0).all())  # choosing rows waits for the device
         self.norm = nn.BatchNorm1d(features, affine=False, device=device)
         self.linear = zero_head(features, int(labels.max()) + 1, device)
         self.optimizer = torch.optim.SGD(self.linear.parameters(), lr=RATE / features**0.5, momentum=0.9)
@@ -35,9 +36,11 @@ class OnlineProbe:
     @torch.enable_grad()
     def step(self, ids: Tensor, features: Tensor) -> None:
         """Features (V, N, F) of the training views, and the ids (N,) of their images."""
-        labels = self.labels[ids.to(self.labels.device)]
-        known = labels >= 0
-        rows, targets = features.detach()[:, known].flatten(0, 1), labels[known].repeat(len(features))
+        labels, features = self.labels[ids.to(self.labels.device)], features.detach()
+        if not self._all_known:
+            known = labels >= 0
+            labels, features = labels[known], features[:, known]
+        rows, targets = features.flatten(0, 1), labels.repeat(len(features))
         if len(rows) < 2:
             return
         logits = self.linear(self.norm(rows))
@@ -69,10 +72,15 @@ class OnlineProbe:
             "optimizer": self.optimizer.state_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> bool:
+        """False, and nothing is loaded, where it is of other classes or not finite."""
+        weight = state["linear"]["weight"]
+        if weight.shape != self.linear.weight.shape or not weight.isfinite().all():
+            return False
         self.norm.load_state_dict(state["norm"])
         self.linear.load_state_dict(state["linear"])
         self.optimizer.load_state_dict(state["optimizer"])
+        return True
 
 
 def online_labels(split: Split, images: int) -> Tensor:
@@ -88,11 +96,12 @@ class OnlineKnn:
     def __init__(self, split: Split) -> None:
         self.bank, self.test = split.bank.at_most(LARGEST_BANK), split.test.at_most(LARGEST_TEST)
 
-    def measure(self, encoder: nn.Module, probe: OnlineProbe | None = None) -> dict[str, float]:
-        """Percent right by `knn` and, where there is one, by the `probe`, on the same images."""
-        bank, bank_labels = extract(encoder, self.bank)
-        test, test_labels = extract(encoder, self.test)
-        numbers = {"knn": knn_accuracy(bank, bank_labels, test, test_labels, k=min(K, len(bank))).percent}
-        if probe is not None:
-            numbers["probe"] = probe.accuracy(test, test_labels).percent
-        return numbers
+    def measure(self, encoder: nn.Module) -> dict[str, float]:
+        """Percent right, and of how many images."""
+        bank, labels = extract(encoder, self.bank)
+        score = knn_accuracy(bank, labels, *self.tested(encoder), k=min(K, len(bank)))
+        return {"knn": score.percent, "tested": score.images}
+
+    def tested(self, encoder: nn.Module) -> Rows:
+        """Features and labels of the images that are tested on."""
+        return extract(encoder, self.test)

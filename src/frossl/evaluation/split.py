@@ -31,6 +31,8 @@ class Score:
     @classmethod
     def of(cls, right: Tensor, *, top5: Tensor | None = None) -> Score:
         """right: bool (N,), or (N, 5) in `top5`."""
+        if not len(right):
+            raise InputError("no image is left to test on; check that they can be read (frossl check)")
         share = right.double().mean().item()
         deviation = 100 * math.sqrt(share * (1 - share) / len(right))
         among = None if top5 is None else 100 * top5.any(1).double().mean().item()
@@ -146,7 +148,12 @@ def with_test(data: Dataset, other: Dataset) -> Dataset:
     number = torch.tensor([names.index(name) for name in others.names])
     values = torch.where(others.values >= 0, number[others.values.clamp_min(0)], -1)
     train = Part(data.train.source, type(labels)(labels.values, names))
-    return Dataset(data.name, train, Part(other.train.source, type(labels)(values, names)), data.statistics)
+    return Dataset(
+        f"{data.name}, tested on {other.name}",
+        train,
+        Part(other.train.source, type(labels)(values, names)),
+        data.statistics,
+    )
 
 
 def _labelled(source: Source, values: Tensor, chosen: Tensor) -> Labelled:

@@ -26,5 +26,5 @@ def public_encoder(name: str, *, weights: str | None = None, channels: int = 3) 
     if weights is not None:
         load_weights(model, weights)
     known = resolve_model_data_config(model)
-    mean, std = ([*known[key]][:channels] for key in ("mean", "std"))
+    mean, std = ([known[key][i % len(known[key])] for i in range(channels)] for key in ("mean", "std"))
     return Encoder(model, size=known["input_size"][-1], mean=mean, std=std).eval()

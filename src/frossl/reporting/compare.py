@@ -15,8 +15,8 @@ from frossl.runs import RunFolder
 
 SEPARATED = 2.0
 """Errors of a difference, beyond which it is one."""
-ONLINE_TEST = 500
-"""Images that online neighbours are tested on, where a record does not say."""
+T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
+"""Errors of a mean that 95% takes, by how many seeds there are besides the first: two, for many."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Measured:
     online: tuple[Point, ...]
     percent: float
     error: float
-    """Standard deviation by counting."""
+    """Standard error, from the interval of the figure."""
     protocol: str
 
 
@@ -63,12 +63,13 @@ class Arm:
 
     @property
     def error(self) -> float:
-        """Of the mean: between seeds where there are several, and never less than by counting."""
+        """Of the mean: between seeds where there are several, wider where they are few (Student's t), and
+        never less than by counting."""
         counting = math.sqrt(sum(run.error**2 for run in self.runs)) / len(self.runs)
         if len(self.runs) < 2:
             return counting
         between = statistics.stdev(run.percent for run in self.runs) / math.sqrt(len(self.runs))
-        return max(between, counting)
+        return max(between * T95.get(len(self.runs) - 1, SEPARATED) / SEPARATED, counting)
 
     def reached(self, target: float) -> dict[str, float] | None:
         """Epochs and seconds until online accuracy first reached the target, in the mean over seeds; None if
@@ -135,6 +136,7 @@ class Comparison:
                     "reached": arm.reached(self.target),
                     "step_ms": _mean([run.step_seconds and 1000 * run.step_seconds for run in arm.runs]),
                     "memory_gb": _mean([run.memory_gb for run in arm.runs]),
+                    "online": [[vars(point) for point in run.online] for run in arm.runs],
                     "minutes": round(statistics.fmean(run.seconds for run in arm.runs) / 60, 2),
                 }
                 for arm in self.arms
@@ -165,7 +167,7 @@ def compare_runs(runs: Sequence[str | Path], *, target: float | None = None) -> 
     named = [Arm(_name(group), tuple(group)) for group in groups.values()]
     arms = sorted(named, key=lambda arm: -arm.percent)
     if len({arm.name for arm in arms}) < len(arms):
-        arms = [Arm(arm.runs[0].name, arm.runs) for arm in arms]
+        arms = [Arm(str(arm.runs[0].path), arm.runs) for arm in arms]
     pairs = [
         Pair(a.name, b.name, a.percent - b.percent, math.hypot(a.error, b.error))
         for i, a in enumerate(arms)
@@ -179,9 +181,9 @@ def compare_runs(runs: Sequence[str | Path], *, target: float | None = None) -> 
 
 def _common_protocol(folders: Sequence[RunFolder]) -> str:
     """The newest protocol that every run was measured by, after its end; else what they measured online."""
-    known = [{_key(record) for record in folder.evaluation} for folder in folders]
+    known = [{_key(record) for record in _final(folder)} for folder in folders]
     common = set.intersection(*known)
-    order = [_key(record) for record in folders[0].evaluation]
+    order = [_key(record) for record in _final(folders[0])]
     if common:
         return max(common, key=lambda key: len(order) - order[::-1].index(key))
     if all(any("knn" in look for look in folder.diagnostics) for folder in folders):
@@ -193,6 +195,12 @@ def _common_protocol(folders: Sequence[RunFolder]) -> str:
     )
 
 
+def _final(folder: RunFolder) -> list[dict[str, Any]]:
+    """What was measured at the run's end, not of an earlier checkpoint."""
+    step = folder.read_status()["step"]
+    return [record for record in folder.evaluation if record["step"] == step]
+
+
 def _key(record: dict[str, Any]) -> str:
     data = f" on {record['data']}" if "data" in record else ""
     return f"{record['protocol']}{data}"
@@ -200,19 +208,22 @@ def _key(record: dict[str, Any]) -> str:
 
 def _measured(folder: RunFolder, protocol: str) -> Measured:
     config, metrics, looks = Config.read(folder.config_file), list(folder.metrics), list(folder.diagnostics)
-    per_epoch = max(1, folder.read_json("provenance.json")["images"] // config.train.batch_size)
+    images = folder.read_json("provenance.json")["images"]
+    batch = min(config.train.batch_size, images)
+    per_epoch = images // batch
     online = tuple(
         Point(look["step"], look["step"] / per_epoch, look["seconds"], look["knn"])
         for look in looks
         if "knn" in look
     )
-    found = [record for record in folder.evaluation if _key(record) == protocol]
+    found = [record for record in _final(folder) if _key(record) == protocol]
     if found:
-        percent, images = found[-1]["percent"]["trained"], found[-1]["images"]
+        percent = found[-1]["percent"]["trained"]
+        low, high = found[-1]["interval"]["trained"]
+        error = (high - low) / 2 / 1.96
     else:
-        percent, images = online[-1].percent, ONLINE_TEST
-    share = percent / 100
-    batch = config.train.batch_size
+        percent, tested = online[-1].percent, [look["tested"] for look in looks if "knn" in look][-1]
+        error = 100 * math.sqrt(percent / 100 * (1 - percent / 100) / tested)
     speeds = [batch / record["images_per_second"] for record in metrics if record.get("images_per_second")]
     return Measured(
         name=folder.path.name,
@@ -224,7 +235,7 @@ def _measured(folder: RunFolder, protocol: str) -> Measured:
         memory_gb=max((record["memory_gb"] for record in metrics if "memory_gb" in record), default=None),
         online=online,
         percent=percent,
-        error=100 * math.sqrt(share * (1 - share) / images),
+        error=error,
         protocol=protocol,
     )
 
