@@ -81,7 +81,8 @@ def test_wandb_works_offline(tmp_path, monkeypatch):
             record.ParseFromString(data)
             if record.WhichOneof("record_type") == "history":
                 items = {i.key or ".".join(i.nested_key): i.value_json for i in record.history.item}
-                told[int(items["_step"])] = json.loads(items["loss"])
+                if "loss" in items:  # else it is a look of the run at itself
+                    told[int(items["_step"])] = json.loads(items["loss"])
     assert told == {r["step"]: pytest.approx(r["loss"]) for r in run.metrics}
 
 
@@ -153,7 +154,7 @@ def test_a_watch_looks_now_and_then_and_changes_nothing(tmp_path, monkeypatch):
     )
     alone = api.pretrain("cifar10-mini", out=tmp_path / "b", config=TINY, quiet=True)
     assert seen == [(2, 32), (5, 32)]
-    records = list(RunFolder(watched.path).diagnostics)
+    records = [record for record in RunFolder(watched.path).diagnostics if "spread" in record]
     assert [record["step"] for record in records] == [3, 6]
     assert all(record["spread"] > 0 for record in records)
     assert (watched.path / "encoder.safetensors").read_bytes() == (
@@ -169,4 +170,5 @@ def test_what_a_watch_returns_reaches_the_loggers_and_a_resume_cuts_it(tmp_path,
     events = EventAccumulator(str(run.path / "tensorboard"))
     events.Reload()
     assert [event.step for event in events.Scalars("half")] == [1, 2, 3, 4, 5, 6]
-    assert [record["step"] for record in RunFolder(run.path).diagnostics] == [1, 2, 3, 4, 5, 6]
+    records = [record for record in RunFolder(run.path).diagnostics if "half" in record]
+    assert [record["step"] for record in records] == [1, 2, 3, 4, 5, 6]
