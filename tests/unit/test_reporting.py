@@ -103,7 +103,7 @@ def test_spectra_are_drawn_as_png_and_svg_with_a_panel_for_each(tmp_path):
     runs = [trajectory(write_run(tmp_path / name, spectrum=eigenvalues(99))) for name in "abcd"]
     png, svg = draw_spectra(runs, tmp_path / "out.png")
     with Image.open(png) as image:
-        assert image.size[0] > 1500
+        assert image.size[0] > 1200
         assert len(set(image.convert("RGB").resize((200, 100)).get_flattened_data())) > 30
     texts = ET.parse(svg).getroot().iter("{http://www.w3.org/2000/svg}g")
     assert sum(group.get("id", "").startswith("axes_") for group in texts) == 6  # two of them empty

@@ -23,16 +23,13 @@ def draw_spectra(trajectories: Sequence[Trajectory], path: Path, *, what: str = 
     rows = -(-len(trajectories) // columns)
 
     def draw(figure: Figure) -> None:
-        panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
+        panels = figure.subplots(rows, columns, squeeze=False).flatten()  # ranges differ a thousandfold
         for panel in panels[len(trajectories) :]:
             panel.axis("off")
         for panel, one in zip(panels, trajectories, strict=False):
             _spectrum(panel, one)
-        for i in range(rows):
-            panels[i * columns].set_ylabel(what)
-        for panel in panels[max(0, len(trajectories) - columns) : len(trajectories)]:
             panel.set_xlabel("step")
-            panel.tick_params(labelbottom=True)
+            panel.set_ylabel(what)
 
     return _save(draw, path, size=(4.2 * columns, 3.4 * rows))
 
@@ -106,7 +103,7 @@ def _save(draw: Callable[[Figure], None], path: Path, *, size: tuple[float, floa
             file = path.with_suffix(ending)
             about = {"Date": None} if ending == ".svg" else {"Software": None}
             try:
-                figure.savefig(file, dpi=150, metadata=about)
+                figure.savefig(file, dpi=120, metadata=about)
             except OSError as error:
                 raise InputError(f"cannot write {file} ({error.strerror}); choose another --out") from None
             written.append(file)
