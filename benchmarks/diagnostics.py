@@ -28,9 +28,9 @@ def seconds(out: Path, diagnostics: Diagnostics, epochs: int) -> tuple[float, fl
     config = replace(config, diagnostics=diagnostics, train=replace(config.train, epochs=epochs))
     run = api.pretrain(config.data.source, out=out, config=config, quiet=True)
     first, last = run.metrics[0], run.metrics[-1]  # the first steps compile kernels
-    looks = [look for look in run.diagnostics if "share" in look]
+    shares = [look["share"] for look in run.diagnostics if "share" in look]
     asked = sum("knn" in look for look in run.diagnostics)
-    return last["seconds"] - first["seconds"], looks[-1]["share"], asked
+    return last["seconds"] - first["seconds"], shares[-1] if shares else 0.0, asked
 
 
 def main() -> None:

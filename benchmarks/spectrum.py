@@ -2,9 +2,9 @@
 
     python -m benchmarks.spectrum IMAGES [--out runs/spectrum] [--methods frossl,ivne]
 
-IMAGES: Imagenette at 96 pixels. Crops of 48, a quarter-width ResNet-18 with timm's own stem, SGD at a constant
-rate of 0.01, batch 256, 2,000 steps: about 16 minutes a method on two cores. What was stopped goes on where it
-stood. The last line printed is one JSON object.
+IMAGES: Imagenette at 96 pixels. Crops of 48, a quarter-width ResNet-18 with timm's own stem, SGD at a
+constant rate of 0.01, batch 256, 2,000 steps: about 16 minutes a method on two cores. What was stopped goes
+on where it stood. The last line printed is one JSON object.
 """
 
 from __future__ import annotations
