@@ -359,11 +359,13 @@ class Pace:
 
 def _peak_memory(device: torch.device) -> float:
     """Bytes: of the device, or of this process, whatever it did before."""
+    status = Path("/proc/self/status")
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    if status.is_file():  # Linux, where ru_maxrss begins with that of the process that started this one
+        return 1024 * float(status.read_text().partition("VmHWM:")[2].split()[0])
     if sys.platform == "win32":
         return 0.0
     import resource  # Windows has none
 
-    unit = 1 if sys.platform == "darwin" else 1024
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)  # bytes, on macOS
