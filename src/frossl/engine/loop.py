@@ -199,7 +199,6 @@ class Book:
         with contextlib.suppress(TrainingError), self._writing():
             if isinstance(error, BadStepError):
                 self.folder.write_json(self.folder.bad_batch.name, self._bad_batch(error))
-            if isinstance(error, BadStepError):
                 self.verdict = Verdict("diverging", f"step {error.step} was not finite", LOWER_RATE)
             if isinstance(error, CollapseError):
                 forget_after(self.state, self.good)
@@ -243,7 +242,7 @@ def json_number(value: float) -> float | str:
 
 
 def json_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers that are not finite, at least not as JSON, are left out of a record."""
+    """Without the numbers that are not finite, which JSON does not have."""
     return {
         name: value for name, value in record.items() if not isinstance(value, float) or math.isfinite(value)
     }
