@@ -3,8 +3,8 @@
     python -m benchmarks.memory [--batch 512] [--size 96] [--parts 1,2,4,8,16]
 
 A ResNet-18 of full width, two views, a step made twice in a process of its own. Reported: the largest
-resident memory of that process, what of it came after the networks, data and optimizer were there, and the
-seconds of the second step. The last line printed is one JSON object.
+resident memory of that process, what of it came after the networks, data and optimizer were there, what a
+plan expects of that, and the seconds of the second step. The last line printed is one JSON object.
 """
 
 from __future__ import annotations
@@ -42,14 +42,22 @@ def one(batch: int, size: int, parts: int) -> dict:
         train=Train(batch_size=batch, micro_batch_size=None if parts == 1 else batch // parts, device="cpu"),
         views=(ViewSpec(size=size, count=2),),
     )
-    state = engine.build(engine.settle(config, data), data, RunFolder(Path("unused")))
+    config = engine.settle(config, data)
+    expected = engine.memory_of(config, engine.build_method(config), batch).of(batch // parts)
+    state = engine.build(config, data, RunFolder(Path("unused")))
     before, seconds = resident("VmRSS"), 0.0
     for step in range(2):
         began = time.perf_counter()
         train_step(data.train.source.read(state.loader.ids(0)), state, state.loader.clock(step))
         seconds = time.perf_counter() - began
     peak = resident("VmHWM")
-    return {"parts": parts, "peak_mb": round(peak), "above_mb": round(peak - before), "seconds": seconds}
+    return {
+        "parts": parts,
+        "peak_mb": round(peak),
+        "above_mb": round(peak - before),
+        "expected_mb": round(expected / 2**20),
+        "seconds": seconds,
+    }
 
 
 def main() -> None:

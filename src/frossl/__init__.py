@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from frossl.api import load_encoder as load_encoder
     from frossl.api import measure as measure
     from frossl.api import pack as pack
+    from frossl.api import plan as plan
     from frossl.api import pretrain as pretrain
     from frossl.api import probe as probe
     from frossl.api import replay as replay
@@ -134,6 +135,7 @@ _HOME = {
     "moco_loss": "objectives",
     "pack": "api",
     "petz_renyi_divergence": "objectives",
+    "plan": "api",
     "pretrain": "api",
     "probe": "api",
     "renyi_variance": "objectives",

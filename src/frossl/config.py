@@ -10,7 +10,7 @@ import dataclasses
 import tomllib
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -96,8 +96,15 @@ class Data:
     """Pixels along each side of the stored images; larger ones are scaled and cut to a central square."""
     max_bad: float = 0.01
     """Share of the files that may be unreadable; ten always may."""
+    labels: str | None = None
+    """A CSV file with the columns `path` and `label`, for images that do not lie in class folders."""
+    test: str | None = None
+    """Images to be tested on: a folder of class folders, or whatever else `source` may be."""
+    workers: int | None = None
+    """Threads that decode files; as many as there are cores, if not given."""
 
     def __post_init__(self) -> None:
+        _require(self.workers is None or self.workers >= 1, "data.workers", self.workers, "give at least 1")
         _require(0 < self.fraction <= 1, "data.fraction", self.fraction, "give a share, 0 < share ≤ 1")
         _require(0 <= self.max_bad <= 1, "data.max_bad", self.max_bad, "give a share between 0 and 1")
         _require(self.size is None or self.size >= 4, "data.size", self.size, "give at least 4 pixels")
@@ -189,6 +196,8 @@ class Train:
     """How long, how much at once, on what."""
 
     epochs: int = 100
+    steps: int | None = None
+    """End after so many steps, whatever the epochs: what a budget of time is settled to."""
     batch_size: int = 256
     """Images of a step, over all processes."""
     micro_batch_size: int | None = None
@@ -216,7 +225,16 @@ class Train:
     """How many of the newest are kept."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "log_every", "checkpoint_every", "keep_checkpoints", "devices", "num_nodes"):
+        counts = (
+            "epochs",
+            "steps",
+            "log_every",
+            "checkpoint_every",
+            "keep_checkpoints",
+            "devices",
+            "num_nodes",
+        )
+        for name in counts:
             value = getattr(self, name)
             _require(value is None or value >= 1, f"train.{name}", value, "give at least 1")
         micro, minutes = self.micro_batch_size, self.checkpoint_minutes
@@ -274,6 +292,21 @@ class Config:
     def to_toml(self) -> str:
         return tomli_w.dumps(_without_none(dataclasses.asdict(self)))
 
+    def with_settings(self, settings: Mapping[str, Any]) -> Config:
+        """With other values, by their dotted names: `{"optim.weight_decay": 0.05}`."""
+        table = tomllib.loads(self.to_toml())
+        for name, value in settings.items():
+            *parts, last = name.split(".")
+            inner = table
+            for i, part in enumerate(parts):
+                inner = inner.setdefault(part, {})
+                if not isinstance(inner, dict):
+                    raise ConfigError(name, value, f"{'.'.join(parts[: i + 1])} is no table of settings")
+            inner[last] = value
+        if "view_set" in settings:
+            table.pop("views", None)
+        return _build(Config, table, "")
+
     @classmethod
     def from_toml(cls, text: str, *, method: str | None = None, known: Collection[str] = ()) -> Config:
         """A run from its TOML.
@@ -309,6 +342,20 @@ class Config:
             raise InputError(f"{path} is not a text file; give a TOML file")
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
         return cls.from_toml(text, method=method, known=known)
+
+
+def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
+    """`optim.weight_decay=0.05` by its name; a value is TOML, or text where it is none."""
+    settings: dict[str, Any] = {}
+    for text in texts:
+        name, given, value = text.partition("=")
+        if not given or not name.strip():
+            raise InputError(f"{text!r} is no setting; give NAME=VALUE, such as optim.weight_decay=0.05")
+        try:
+            settings[name.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            settings[name.strip()] = value
+    return settings
 
 
 def _merged(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

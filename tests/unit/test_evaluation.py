@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from frossl.config import Network, ViewSpec
-from frossl.data import ArraySource, Dataset, Labels, Part, held_out, open_dataset
+from frossl.data import ArraySource, Dataset, Labels, Part, held_out, open_dataset, with_test
 from frossl.errors import InputError, NotFiniteError
 from frossl.evaluation import (
     Labelled,
@@ -28,7 +28,6 @@ from frossl.evaluation import (
     linear_probe,
     logistic_accuracy,
     pixels,
-    with_test,
 )
 from frossl.networks import Encoder, build_backbone
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import frossl.engine as engine
 from frossl.api.catalog import recipe
-from frossl.api.measuring import Comparison, measure
+from frossl.api.measuring import measure
 from frossl.api.run import Run
 from frossl.api.shared import console_of, say
 from frossl.api.training import free_folder, pretrain
@@ -18,7 +18,7 @@ from frossl.config import Config
 from frossl.data import open_dataset
 from frossl.runs import RunFolder
 
-DEMO_SECONDS = 7 * 60
+DEMO_SECONDS, DEMO_TRIAL = 7 * 60, 5.0
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,10 @@ def demo(
 def _epochs_within(seconds: float, config: Config, console: Console) -> int:
     """The recipe's epochs, or as many as fit in the time on this machine."""
     dataset = open_dataset(config.data.source)
-    step = engine.seconds_per_step(engine.settle(config, dataset), dataset)
-    epoch = step * (len(dataset.train.source) // config.train.batch_size)
+    trial = engine.try_out(engine.settle(config, dataset), dataset, seconds=DEMO_TRIAL)
+    epoch = trial.step_seconds * (len(dataset.train.source) // config.train.batch_size)
     epochs = max(1, min(config.train.epochs, int(seconds / epoch)))
     minutes = epochs * epoch / 60
-    say(console, f"a step takes {step:.2f} s here: {epochs} epochs in about {minutes:.1f} minutes")
+    step = 1e3 * trial.step_seconds
+    say(console, f"a step takes {step:.0f} ms here: {epochs} epochs in about {minutes:.1f} minutes")
     return epochs

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Unpack
 
-import torch
 from torch import Tensor
 
 import frossl.engine as engine
-from frossl.api.shared import check_same, check_weights, console_of, data_of, opened
-from frossl.artifacts import load_encoder
-from frossl.config import Config, Data
-from frossl.data import Dataset
-from frossl.diagnostics import effective_rank, eigenvalues, rankme
+from frossl.api.shared import console_of
+from frossl.api.subject import Comparison, Subject, Where
 from frossl.errors import InputError, unknown
 from frossl.evaluation import (
     Labelled,
@@ -25,19 +20,17 @@ from frossl.evaluation import (
     Score,
     Split,
     bag_of_features,
+    colors,
     extract,
     few_label_accuracy,
     finetune_accuracy,
     knn_accuracy,
-    labelled_split,
     linear_probe,
     logistic_accuracy,
     pixels,
-    with_test,
 )
 from frossl.live import Counting
-from frossl.networks import Encoder, build_backbone, public_encoder
-from frossl.runs import RunFolder
+from frossl.networks import Encoder
 
 K = 20
 """Neighbours that vote, where nobody says how many."""
@@ -46,156 +39,6 @@ MANY = 200
 FEW = (1, 5, 10, 50)
 """Labels of each class that few-label probes learn from."""
 CROPS = 1000
-
-
-class Where(TypedDict, total=False):
-    """What a run is measured on, and beside.
-
-    data: other images than it was trained on (transfer), with the `root` of a data set that has a name. test:
-    images to be tested on, in place of their test part. against: other encoders: a run folder, a name of timm
-    (with the weights that timm fetches), or NAME=FILE with local weights. step: a checkpoint of the run.
-    """
-
-    data: str | Path | None
-    root: str | Path | None
-    test: str | Path | None
-    against: Sequence[str]
-    step: int | None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One protocol on several rows: the images themselves, the network before training, after, and others."""
-
-    protocol: str
-    note: str
-    """Where the test images come from."""
-    scores: Mapping[str, Score]
-    """By row: `pixels`, `untrained`, `trained`, and what it was measured against."""
-
-    @property
-    def pixels(self) -> Score:
-        return self.scores["pixels"]
-
-    @property
-    def untrained(self) -> Score:
-        return self.scores["untrained"]
-
-    @property
-    def trained(self) -> Score:
-        return self.scores["trained"]
-
-    def percents(self) -> dict[str, float]:
-        return {row: round(score.percent, 2) for row, score in self.scores.items()}
-
-    def deviations(self) -> dict[str, float]:
-        return {row: round(score.deviation, 2) for row, score in self.scores.items()}
-
-    def intervals(self) -> dict[str, list[float]]:
-        """95%, low and high."""
-        return {row: [round(x, 2) for x in score.interval] for row, score in self.scores.items()}
-
-    def to_json(self) -> dict[str, Any]:
-        """Every figure with its interval and the name of its protocol."""
-        top5 = {row: round(score.top5, 2) for row, score in self.scores.items() if score.top5 is not None}
-        return {
-            "protocol": self.protocol,
-            "note": self.note,
-            "images": max(score.images for score in self.scores.values()),
-            "percent": self.percents(),
-            "deviation": self.deviations(),
-            "interval": self.intervals(),
-            **({"top5": top5} if top5 else {}),
-        }
-
-
-class Subject:
-    """A run with the images it is measured on and the encoders it is measured beside."""
-
-    def __init__(
-        self,
-        run: str | Path,
-        *,
-        data: str | Path | None = None,
-        root: str | Path | None = None,
-        test: str | Path | None = None,
-        against: Sequence[str] = (),
-        step: int | None = None,
-    ) -> None:
-        self.folder = RunFolder.open(run)
-        self.config = Config.read(self.folder.config_file)
-        device = self.config.train.device or "cpu"
-        self.device = device if device != "cuda" else engine.best_device()
-        self.step = self.folder.read_status()["step"] if step is None else step
-        check_weights(self.config, self.folder.read_json("provenance.json"))
-        self.data = self._dataset(data, root, test)
-        self.split: Split = labelled_split(self.data)
-        if test is not None:
-            self.split = replace(self.split, note=f"tested on {test}")
-        trained = load_encoder(run) if step is None else encoder_at(self.config, self.folder, step)
-        self.encoders: dict[str, Encoder] = {
-            "untrained": trained.with_backbone(_plain(self.config, engine.build_method(self.config).encoder)),
-            "trained": trained,
-            **{name: self._other(name) for name in against},
-        }
-        for encoder in self.encoders.values():
-            encoder.to(self.device).eval()
-
-    def _dataset(self, data: str | Path | None, root: str | Path | None, test: str | Path | None) -> Dataset:
-        console = console_of(quiet=True)
-        if data is None and root is not None:
-            raise InputError("root is the folder of other data; give its name, too")
-        if data is None:
-            dataset = opened(self.config, console)
-            check_same(self.config, self.folder, dataset)
-        else:
-            dataset = self._opened(data, root)
-        return dataset if test is None else with_test(dataset, self._opened(test, None))
-
-    def _opened(self, data: str | Path, root: str | Path | None) -> Dataset:
-        config = replace(self.config, data=data_of(Data(size=self.config.data.size), data, root=root))
-        dataset = opened(config, console_of(quiet=True))
-        channels = dataset.train.source.channels
-        if channels != self.config.network.channels:
-            raise InputError(
-                f"{data} has images of {channels} channels, and the encoder takes "
-                f"{self.config.network.channels}; give images of the kind it was trained on"
-            )
-        return dataset
-
-    def _other(self, name: str) -> Encoder:
-        channels = self.config.network.channels or 3
-        if (Path(name) / "config.toml").is_file():
-            other = load_encoder(name)
-            if len(other.mean) != channels:
-                raise InputError(f"{name} takes images of {len(other.mean)} channels, these have {channels}")
-            return other
-        architecture, given, file = name.partition("=")
-        return public_encoder(architecture, weights=file if given else None, channels=channels)
-
-    def keep(self, comparison: Comparison) -> Comparison:
-        """Write the figures into the run folder."""
-        record = {"step": self.step, "data": self.data.name, **comparison.to_json()}
-        self.folder.evaluation.append(record)
-        return comparison
-
-
-def _plain(config: Config, encoder: torch.nn.Module) -> torch.nn.Module:
-    """The backbone that a method exports, as a network of its own: a teacher's is made not to learn."""
-    largest = max(spec.size for spec in config.views)
-    backbone = build_backbone(config.network, size=largest, pretrained=False)
-    backbone.load_state_dict(encoder.state_dict())
-    return backbone
-
-
-def encoder_at(config: Config, folder: RunFolder, step: int) -> Encoder:
-    """The encoder as a checkpoint has it; the run need not be finished."""
-    backbone = _plain(config, engine.method_at(config, folder, step).encoder)
-    if folder.encoder.is_file():
-        return load_encoder(folder.path).with_backbone(backbone)
-    dataset = opened(config, console_of(quiet=True))
-    mean, std = dataset.statistics
-    return Encoder(backbone, size=dataset.size, mean=mean, std=std)
 
 
 Rows = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -218,13 +61,13 @@ def measure(
     """
     if crops is not None and not 1 <= crops <= CROPS:
         raise InputError(f"crops = {crops}; give 1 to {CROPS} crops of each image")
-    subject = Subject(run, **where)
+    subject = Subject.of(run, **where)
     if protocols is None:
         protocols = ["knn", f"knn{MANY}"] if len(subject.split.bank.ids) >= MANY else ["knn"]
-    return _measured(subject, protocols, crops)
+    return measured(subject, protocols, crops)
 
 
-def _measured(subject: Subject, protocols: Iterable[str], crops: int | None = None) -> dict[str, Comparison]:
+def measured(subject: Subject, protocols: Iterable[str], crops: int | None = None) -> dict[str, Comparison]:
     if crops is not None and set(subject.encoders) - {"untrained", "trained"}:
         raise InputError("crops are cut for this run's networks; measure others without --crops")
     split, largest = subject.split, max(subject.config.views, key=lambda spec: spec.size)
@@ -235,7 +78,10 @@ def _measured(subject: Subject, protocols: Iterable[str], crops: int | None = No
             return extract(encoder, images)
         return bag_of_features(encoder, images, largest, crops=crops)
 
-    rows: dict[str, Rows] = {"pixels": (*pixels(split.bank), *pixels(split.test))}
+    rows: dict[str, Rows] = {
+        "pixels": (*pixels(split.bank), *pixels(split.test)),
+        "colors": (*colors(split.bank), *colors(split.test)),
+    }
     for row, encoder in subject.encoders.items():
         rows[row] = (*features(encoder, split.bank), *features(encoder, split.test))
     comparisons = {}
@@ -286,10 +132,10 @@ def probe(
 
     labels: how many of each class; 1, 5, 10 and 50 if not given, as far as the smallest class has them.
     """
-    subject = Subject(run, **where)
+    subject = Subject.of(run, **where)
     if labels is None:
         labels = [few for few in FEW if few <= subject.split.smallest_class]
-    return _measured(subject, [*(f"probe{max(few, 0)}" for few in labels), "probe"])
+    return measured(subject, [*(f"probe{max(few, 0)}" for few in labels), "probe"])
 
 
 def linear(
@@ -298,7 +144,7 @@ def linear(
     """The paper's linear probe on the trained encoder (and what it is measured against): crops and flips,
     SGD, the rate a tenth after 60% and 80% of the epochs. Minutes, where `probe` takes seconds."""
     _check_rate(lr)
-    subject = Subject(run, **where)
+    subject = Subject.of(run, **where)
     protocol = f"linear probe as in the paper, {epochs} epochs, rate {lr:g}"
     return _schooled(subject, protocol, epochs, partial(linear_probe, lr=lr), skip="untrained", quiet=quiet)
 
@@ -322,7 +168,7 @@ def finetune(
     mixup: strength, 0 for none.
     """
     _check_rate(lr)
-    subject = Subject(run, **where)
+    subject = Subject.of(run, **where)
     options = f"{labels:.3g} of the labels, {epochs} epochs, rate {lr:g}"
     options += f", layer decay {layer_decay:g}" if layer_decay < 1 else ""
     options += f", mixup {mixup:g}" if mixup else ""
@@ -363,74 +209,3 @@ def _schooled(
             )
             scores[row] = accuracy(encoder, subject.split, schooling)
     return subject.keep(Comparison(protocol, subject.split.note, scores))
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A checkpoint, measured."""
-
-    step: int
-    rank: float
-    """Effective rank of the features of unaugmented images."""
-    rankme: float
-    knn: Score
-    """Of no image, where there are no labels."""
-
-
-@dataclass(frozen=True)
-class Checkpoints:
-    """The checkpoints of a run, oldest first, and which is best: by labels, and without."""
-
-    saved: tuple[Saved, ...]
-    labelled: bool
-
-    @property
-    def best_by_labels(self) -> Saved | None:
-        return max(self.saved, key=lambda s: s.knn.percent) if self.labelled else None
-
-    @property
-    def best_without(self) -> Saved:
-        return max(self.saved, key=lambda s: s.rankme)
-
-    @property
-    def separated(self) -> bool:
-        """Is the best by labels better than the newest by more than twice the error of their difference?"""
-        best, newest = self.best_by_labels, self.saved[-1]
-        if best is None:
-            return False
-        error = math.hypot(best.knn.deviation, newest.knn.deviation)
-        return best.knn.percent - newest.knn.percent > 2 * error
-
-
-LOOKED_AT = 2000
-
-
-def checkpoints(run: str | Path, *, images: int = LOOKED_AT) -> Checkpoints:
-    """Which checkpoint is best? kNN (k 20) of each, where there are labels, and RankMe of its features, which
-    needs none.
-
-    images: how many are looked at, besides those that are tested on.
-    """
-    folder = RunFolder.open(run)
-    config = Config.read(folder.config_file)
-    dataset = opened(config, console_of(quiet=True))
-    check_same(config, folder, dataset)
-    source = dataset.train.source
-    steps = engine.checkpoint_steps(folder)
-    if not steps:
-        raise InputError(f"{run} holds no checkpoint; `frossl resume` goes on until there is one")
-    split = None if dataset.train.labels is None else labelled_split(dataset)
-    ids = torch.arange(len(source))
-    bank = split.bank if split is not None else Labelled(source, ids, torch.full((len(ids),), -1))
-    bank = bank.at_most(images)
-    saved = []
-    for step in steps:
-        encoder = encoder_at(config, folder, step).to(engine.best_device()).eval()
-        features, labels = extract(encoder, bank)
-        score = Score(0.0, 0.0, 0)
-        if split is not None:
-            test = extract(encoder, split.test.at_most(images))
-            score = knn_accuracy(features, labels, *test, k=min(K, len(features)))
-        rank = effective_rank(eigenvalues(features)).item()
-        saved.append(Saved(step, rank, rankme(features).item(), score))
-    return Checkpoints(tuple(saved), labelled=split is not None)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from frossl.api.measuring import Comparison, Where, knn, probe
+from frossl.api.measuring import knn, probe
+from frossl.api.subject import Comparison, Where
 from frossl.artifacts import load_encoder
 from frossl.config import Config
 from frossl.networks import Encoder

@@ -69,13 +69,20 @@ def check_weights(config: Config, known: dict[str, Any]) -> None:
         raise InputError(f"this run began from {file}, which is gone or changed; put it back")
 
 
-def data_of(config: Data, source: str | Path, *, root: str | Path | None = None, **values: Any) -> Data:
+def data_of(config: Data, source: str | Path, **values: Any) -> Data:
     """Paths are made absolute: a run must find its images again from anywhere."""
+    for name in ("root", "labels"):
+        if values.get(name) is not None:
+            values[name] = str(Path(os.path.expanduser(values[name])).absolute())
+    if values.get("test") is not None:
+        values["test"] = _absolute(values["test"])
+    return given(config, source=_absolute(source), **values)
+
+
+def _absolute(source: str | Path) -> str:
+    """A path, if it is one and not the name of a data set."""
     path, name = Path(os.path.expanduser(source)), str(source)
-    if name.strip() and name not in NAMED and path.exists():
-        name = str(path.absolute())
-    folder = None if root is None else str(Path(os.path.expanduser(root)).absolute())
-    return given(config, source=name, root=folder, **values)
+    return str(path.absolute()) if name.strip() and name not in NAMED and path.exists() else name
 
 
 def given(part: T, **values: Any) -> T:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypedDict, Unpack
 
 from lightning_fabric import Fabric
 from rich.console import Console
 
 import frossl.engine as engine
 from frossl.api.catalog import recipe
+from frossl.api.closing import close
 from frossl.api.looking import draw_views
+from frossl.api.planning import Plan, budget_seconds, make_plan
 from frossl.api.run import Run
 from frossl.api.shared import (
     LARGEST_STORED,
@@ -27,15 +31,48 @@ from frossl.api.shared import (
     opened,
     say,
 )
-from frossl.artifacts import save_encoder
+from frossl.artifacts import load_encoder, save_encoder
 from frossl.augment import Transform
-from frossl.config import Config, Network, Objective
+from frossl.config import Config, Network, Objective, Precision, Train
 from frossl.data import Dataset
-from frossl.errors import InputError, TrainingError
+from frossl.errors import FrosslError, InputError, TrainingError, unknown
 from frossl.live import Bar, PlainLines
 from frossl.networks import Encoder
+from frossl.reporting import write_report
 from frossl.runs import RunFolder, command_line, provenance
 from frossl.types import Watch
+
+
+class Choices(TypedDict, total=False):
+    """What `pretrain` and `plan` let one choose; see `pretrain`."""
+
+    config: Config | None
+    settings: Mapping[str, Any] | None
+    method: str | None
+    backbone: str | None
+    width: float | None
+    views: int | None
+    view_set: str | None
+    epochs: int | None
+    budget: str | float | None
+    batch_size: int | None
+    micro_batch_size: int | None
+    lr: float | None
+    seed: int | None
+    precision: Precision | None
+    devices: int | None
+    num_nodes: int | None
+    checkpoint_every: int | None
+    checkpoint_minutes: float | None
+    root: str | Path | None
+    fraction: float | None
+    max_bad: float | None
+    labels: str | Path | None
+    test: str | Path | None
+    workers: int | None
+    weights: str | Path | None
+    loggers: Sequence[str]
+    transform: Transform | None
 
 
 def pretrain(
@@ -43,16 +80,19 @@ def pretrain(
     *,
     out: str | Path | None = None,
     config: Config | None = None,
+    settings: Mapping[str, Any] | None = None,
     method: str | None = None,
     backbone: str | None = None,
     width: float | None = None,
     views: int | None = None,
     view_set: str | None = None,
     epochs: int | None = None,
+    budget: str | float | None = None,
     batch_size: int | None = None,
     micro_batch_size: int | None = None,
     lr: float | None = None,
     seed: int | None = None,
+    precision: Precision | None = None,
     devices: int | None = None,
     num_nodes: int | None = None,
     checkpoint_every: int | None = None,
@@ -60,6 +100,9 @@ def pretrain(
     root: str | Path | None = None,
     fraction: float | None = None,
     max_bad: float | None = None,
+    labels: str | Path | None = None,
+    test: str | Path | None = None,
+    workers: int | None = None,
     weights: str | Path | None = None,
     loggers: Sequence[str] = (),
     watches: Sequence[Watch] = (),
@@ -71,55 +114,130 @@ def pretrain(
 
     data: a folder of images, a list of paths, an archive, an array, or the name of a data set. out: where
     the run is kept (runs/NAME if not given). config: where to start from (the `default` recipe if not
-    given); the other arguments override it. lr: rate per 256 images. weights: a local file to start from.
-    root: the folder of a data set given by its name. fraction: the share of every class that is learned
-    from. max_bad: the share of files that may be unreadable. transform: your own function that makes views
-    (see `Transform`), in place of a view set; where it makes one at a time, `views` says how many. loggers:
-    tensorboard, wandb, mlflow. watches: who looks at the steps (see `Watch`). Ends early, with a checkpoint,
-    on Ctrl-C; `resume` goes on from there.
+    given); settings override it, by their dotted names ({"optim.weight_decay": 0.05}), and the other
+    arguments override both. lr: rate per 256 images. weights: a local file to start from. root: the folder
+    of a data set given by its name. fraction: the share of every class that is learned from. max_bad: the
+    share of files that may be unreadable. labels: a CSV file (path, label), for images that do not lie in
+    class folders; test: images to be tested on. Neither is learned from. workers: threads that decode.
+    transform: your own function that makes views (see `Transform`), in place of a view set; where it makes
+    one at a time, `views` says how many. loggers: tensorboard, wandb, mlflow. watches: who looks at the steps
+    (see `Watch`). Ends early, with a checkpoint, on Ctrl-C; `resume` goes on from there.
+
+    budget: the time that all of it may take, evaluation and report included, as "30m", "1h30m" or seconds:
+    the first steps are timed and thrown away, and the number of steps settled by that.
 
     batch_size: images of a step, over all processes; micro_batch_size: how many of them a process takes
     through the networks at once. With devices and num_nodes each process runs the script from its beginning
     up to here, and goes on with what follows: see docs/scale.md.
     """
+    began = time.monotonic()
     if (same := _run_of_this_job(out, data)) is not None:
         return resume(same, watches=watches, transform=transform, quiet=quiet)
     console = console_of(quiet)
-    config = config or recipe("default", method=method)
+    choices = Choices(
+        config=config,
+        settings=settings,
+        method=method,
+        backbone=backbone,
+        width=width,
+        views=views,
+        view_set=view_set,
+        epochs=epochs,
+        budget=budget,
+        batch_size=batch_size,
+        micro_batch_size=micro_batch_size,
+        lr=lr,
+        seed=seed,
+        precision=precision,
+        devices=devices,
+        num_nodes=num_nodes,
+        checkpoint_every=checkpoint_every,
+        checkpoint_minutes=checkpoint_minutes,
+        root=root,
+        fraction=fraction,
+        max_bad=max_bad,
+        labels=labels,
+        test=test,
+        workers=workers,
+        weights=weights,
+        loggers=loggers,
+        transform=transform,
+    )
+    chosen = _chosen(data, choices)
+    out = Path(out) if out is not None else free_folder(Path("runs") / _slug(data))
+    RunFolder.check_free(out, overwrite=overwrite)
+    chosen, dataset = _settled(chosen, choices, console)
+    fabric = engine.launch(chosen.train)
+    console.quiet = console.quiet or not fabric.is_global_zero
+    until = None if budget is None else began + budget_seconds(budget)
+    with console.status("making a few steps, to see what it will take"):
+        made = make_plan(chosen, dataset, fabric=fabric, transform=transform, until=until)
+    say(console, *made.lines())
+    folder = RunFolder(out)
+    if fabric.is_global_zero:
+        _create(folder, made.config, dataset, overwrite=overwrite)
+    return _train(made.config, dataset, folder, console, watches, fabric, transform=transform)
+
+
+def plan(data: str | Path, **choices: Unpack[Choices]) -> Plan:
+    """What `pretrain` with the same arguments would do, and what it would cost; nothing is written.
+
+    A few steps are made and thrown away, to tell the time.
+    """
+    began, budget = time.monotonic(), choices.get("budget")
+    if strange := sorted(set(choices) - set(Choices.__annotations__)):
+        raise unknown("argument of plan", strange[0], Choices.__annotations__)
+    config, dataset = _settled(_chosen(data, choices), choices, console_of(quiet=True))
+    until = None if budget is None else began + budget_seconds(budget)
+    alone = config.train.devices == config.train.num_nodes == 1  # others are not started for a plan
+    return make_plan(
+        config, dataset, transform=choices.get("transform"), until=until if alone else None, measure=alone
+    )
+
+
+def _chosen(data: str | Path, choices: Choices) -> Config:
+    """The configuration that the arguments describe; refused where it can be without opening the data."""
+    method = choices.get("method")
+    config = choices.get("config") or recipe("default", method=method)
+    config = config.with_settings(choices.get("settings") or {})
     if method is not None and method != config.objective.method:
         config = replace(config, objective=Objective(method))  # options are another method's
+    if choices.get("epochs") is not None:
+        if choices.get("budget") is not None:
+            raise InputError("epochs and a budget both say how long; give one of them")
+        config = replace(config, train=replace(config.train, steps=None))
+    if choices.get("budget") is not None:
+        budget_seconds(choices["budget"] or "")
+    if choices.get("view_set") is not None:
+        config = replace(config, view_set=choices["view_set"], views=())
+    where = ("root", "fraction", "max_bad", "labels", "test", "workers")
+    how = (
+        "epochs", "batch_size", "micro_batch_size", "seed", "precision", "devices", "num_nodes",
+        "checkpoint_every", "checkpoint_minutes",
+    )  # fmt: skip
+    named: dict[str, Any] = dict(choices)
     config = replace(
         config,
-        data=data_of(config.data, data, root=root, fraction=fraction, max_bad=max_bad),
-        network=_network(config.network, backbone, width, weights),
-        optim=given(config.optim, base_lr=lr),
+        data=data_of(config.data, data, **{name: named.get(name) for name in where}),
+        network=_network(config.network, named.get("backbone"), named.get("width"), named.get("weights")),
+        optim=given(config.optim, base_lr=choices.get("lr")),
         train=given(
             config.train,
-            epochs=epochs,
-            batch_size=batch_size,
-            micro_batch_size=micro_batch_size,
-            seed=seed,
-            devices=devices,
-            num_nodes=num_nodes,
-            checkpoint_every=checkpoint_every,
-            checkpoint_minutes=checkpoint_minutes,
-            loggers=tuple(loggers) or None,
+            **{name: named.get(name) for name in how},
+            loggers=tuple(choices.get("loggers", ())) or None,
         ),
     )
     engine.check(config)
-    out = Path(out) if out is not None else free_folder(Path("runs") / _slug(data))
-    RunFolder.check_free(out, overwrite=overwrite)
+    return config
+
+
+def _settled(config: Config, choices: Choices, console: Console) -> tuple[Config, Dataset]:
+    """With the data opened, and every None a value; refused if it cannot be built."""
     largest = LARGEST_STORED[config.train.device or engine.best_device()]
     dataset = opened(config, console, largest=largest)
-    if view_set is not None:
-        config = replace(config, view_set=view_set, views=())
-    config = engine.settle(config, dataset, views=views, transform=transform)
-    engine.build_method(config)  # refuse what cannot be built while there is still nothing on disk
-    fabric = engine.launch(config.train)
-    folder = RunFolder(out)
-    if fabric.is_global_zero:
-        _create(folder, config, dataset, overwrite=overwrite)
-    return _train(config, dataset, folder, console, watches, fabric, transform=transform)
+    transform = choices.get("transform")
+    config = engine.settle(config, dataset, views=choices.get("views"), transform=transform)
+    return config, dataset
 
 
 def _create(folder: RunFolder, config: Config, dataset: Dataset, *, overwrite: bool) -> None:
@@ -157,7 +275,9 @@ def resume(
     console, folder = console_of(quiet), RunFolder.open(run)
     old = Config.read(folder.config_file)
     config = replace(old, train=given(old.train, epochs=epochs, devices=devices, num_nodes=num_nodes))
-    new_end = config.train.epochs != old.train.epochs
+    new_end = epochs is not None and (old.train.steps is not None or epochs != old.train.epochs)
+    if new_end:
+        config = replace(config, train=replace(config.train, steps=None))
     if folder.read_status()["state"] == "finished" and folder.encoder.is_file() and not new_end:
         say(console, f"{run} is finished; there is nothing to resume (--epochs gives it a new end)")
         return Run(folder.path)
@@ -168,8 +288,7 @@ def resume(
     fabric = engine.launch(train)
     if fabric.is_global_zero and new_end:
         folder.encoder.unlink(missing_ok=True)  # the old end's
-    before = old.train.epochs
-    return _train(config, dataset, folder, console, watches, fabric, transform=transform, before=before)
+    return _train(config, dataset, folder, console, watches, fabric, transform=transform, before=old.train)
 
 
 def replay(run: str | Path, *, transform: Transform | None = None) -> engine.Replay:
@@ -225,9 +344,9 @@ def _train(
     fabric: Fabric,
     *,
     transform: Transform | None = None,
-    before: int | None = None,
+    before: Train | None = None,
 ) -> Run:
-    """before: the epochs of a run that is resumed, until now."""
+    """before: how long a run that is resumed was to be, until now."""
     console.quiet = console.quiet or not fabric.is_global_zero
     with engine.talking(lambda: "before the first step"):
         engine.barrier()  # the folder is there
@@ -244,21 +363,44 @@ def _train(
     if state.first and not folder.views.is_file():
         with contextlib.suppress(TrainingError):  # of bad files the run itself will tell
             draw_views(config, dataset, folder.views, transform=transform)
-    _announce(state, console, wrote, before or config.train.epochs)
+    _announce(state, console, wrote, before)
     largest_rank = min(state.loader.batch_size, config.network.projector_out)
     screen = (Bar if console.is_terminal else PlainLines)(
         console, largest_rank=largest_rank, start=state.step
     )
-    with screen:
-        engine.fit(state, screen, watches)
+    try:
+        with screen:
+            engine.fit(state, screen, watches)
+    except TrainingError:
+        if state.first:
+            _report_failure(folder)
+        raise
     if state.first:
-        mean, std = dataset.statistics
-        save_encoder(Encoder(state.method.encoder, size=dataset.size, mean=mean, std=std), folder)
+        _end(state, dataset, folder, console)
     with contextlib.suppress(RuntimeError):
         engine.barrier()  # what starts processes may end all of them with the first that ends
+    return Run(folder.path)
+
+
+def _end(state: engine.State, dataset: Dataset, folder: RunFolder, console: Console) -> None:
+    """The encoder, and the report; of a run that came to its end, an evaluation and a sample for it too."""
+    mean, std = dataset.statistics
+    encoder = Encoder(state.method.encoder, size=dataset.size, mean=mean, std=std)
+    save_encoder(encoder, folder)
     if bad := dataset.train.source.bad_files():
         say(console, f"{len(bad)} files could not be read, others took their place: {folder.bad_files}")
-    return Run(folder.path)
+    if folder.read_status()["state"] != "finished":
+        write_report([folder.path], folder.report)
+        return
+    with console.status("evaluating, and writing the report"):
+        training = max((record["seconds"] for record in folder.metrics), default=0.0)
+        close(folder, state.config, dataset, load_encoder(folder.path), training=training)
+
+
+def _report_failure(folder: RunFolder) -> None:
+    """What a run that failed leaves to be looked at, if there is room for it."""
+    with contextlib.suppress(OSError, FrosslError):
+        write_report([folder.path], folder.report)
 
 
 def _shared(config: Config) -> str:
@@ -267,46 +409,30 @@ def _shared(config: Config) -> str:
     return replace(config, data=data, network=network).to_toml()
 
 
-def _announce(state: engine.State, console: Console, wrote: int, before: int) -> None:
-    """What is about to be done, in three lines, and what changes in a resumed run.
+def _announce(state: engine.State, console: Console, wrote: int, before: Train | None) -> None:
+    """What the plan does not say, and what changes in a resumed run.
 
-    wrote: how many processes wrote its checkpoint. before: how many epochs it was to have.
+    wrote: how many processes wrote its checkpoint. before: how long it was to be.
     """
     config, loader = state.config, state.loader
-    network, optim = config.network, config.optim
-    sizes = " + ".join(f"{spec.count} × {spec.size} px" for spec in config.views)
-    parameters = sum(p.numel() for p in state.method.encoder.parameters()) / 1e6
-    rate = optim.lr(loader.batch_size)
-    say(
-        console,
-        f"{len(loader.source):,} images of {config.data.size} px from {config.data.source}; views {sizes}",
-        f"{config.objective.method}, {network.backbone} (width {network.width:g}, stem {network.stem}, "
-        f"{parameters:.2f} M parameters), {config.train.device}, {config.train.precision}",
-        f"{config.train.epochs} epochs of {loader.steps_per_epoch} steps, batch {loader.batch_size}; "
-        f"{optim.optimizer}, rate {optim.base_lr:g} per {optim.lr_batch} images = {rate:g}",
-    )
     if loader.batch_size < config.train.batch_size:
         say(console, f"fewer images than a batch of {config.train.batch_size}: every batch holds all of them")
-    here = loader.processes
-    if here > 1 or config.train.micro_batch_size is not None:
-        share = -(-loader.batch_size // here)
-        at_once = min(share, config.train.micro_batch_size or share)
-        say(console, f"{here} process{'es' * (here > 1)}, each with {share} images, {at_once} at once")
-    if state.step:
-        say(console, f"going on from step {state.step}")
-    if before != config.train.epochs:
-        now = loader.clock(state.step)
-        then = replace(now, total=before * loader.steps_per_epoch)
+    if before is not None:
+        say(console, f"going on from step {state.step} of {loader.total}")
+        if (before.epochs, before.steps) != (config.train.epochs, config.train.steps):
+            now = loader.clock(state.step)
+            then = replace(now, total=before.steps or before.epochs * loader.steps_per_epoch)
+            say(
+                console,
+                f"{then.total} steps become {now.total}: rates and other schedules are those of the new "
+                f"length from here on (rate {state.lr(now):.3g}, where it would have been "
+                f"{state.lr(then):.3g})",
+            )
+    if wrote != loader.processes:
         say(
             console,
-            f"{before} epochs become {config.train.epochs}: rates and other schedules are those of the new "
-            f"length from here on (rate {state.lr(now):.3g}, where it would have been {state.lr(then):.3g})",
-        )
-    if wrote != here:
-        say(
-            console,
-            f"processes so far: {wrote}, from here on: {here}; batches and views stay the same, sums are "
-            "rounded in another order, and BatchNorm on a CPU sees another share of the batch",
+            f"processes so far: {wrote}, from here on: {loader.processes}; batches and views stay the same, "
+            "sums are rounded in another order, and BatchNorm on a CPU sees another share of the batch",
         )
 
 

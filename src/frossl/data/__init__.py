@@ -1,7 +1,7 @@
 """Anything with images in it -> Batch(images, ids). Labels are kept apart and never enter a step."""
 
 from frossl.data.check import Findings, look_through
-from frossl.data.dataset import Dataset, Part
+from frossl.data.dataset import Dataset, Part, with_test
 from frossl.data.datasets import LARGEST, open_dataset
 from frossl.data.kept import Names
 from frossl.data.labels import Labels, held_out, stratified
@@ -27,4 +27,5 @@ __all__ = [
     "open_dataset",
     "pack",
     "stratified",
+    "with_test",
 ]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from frossl.data.labels import Labels, stratified
 from frossl.data.sources import Source
+from frossl.errors import InputError
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -40,3 +43,20 @@ class Dataset:
     @property
     def size(self) -> int:
         return self.train.source.size
+
+
+def with_test(data: Dataset, other: Dataset) -> Dataset:
+    """`data`, tested on the images of `other`; classes are the same where their names are."""
+    labels, others = data.train.labels, other.train.labels
+    if labels is None or others is None:
+        raise InputError(f"{(other if labels else data).name} has no labels; put its images in class folders")
+    names = (*labels.names, *(name for name in others.names if name not in labels.names))
+    number = torch.tensor([names.index(name) for name in others.names])
+    values = torch.where(others.values >= 0, number[others.values.clamp_min(0)], -1)
+    train = Part(data.train.source, Labels(labels.values, names))
+    return Dataset(
+        f"{data.name}, tested on {other.name}",
+        train,
+        Part(other.train.source, Labels(values, names)),
+        data.statistics,
+    )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from frossl.data.arrays import open_array
-from frossl.data.dataset import IMAGENET, Dataset, Part
+from frossl.data.dataset import IMAGENET, Dataset, Part, with_test
+from frossl.data.files import Files, read_table
 from frossl.data.hub import HUB, hub_parts, is_saved
 from frossl.data.index import Found
+from frossl.data.labels import named_labels
 from frossl.data.named import NAMED
 from frossl.data.pack import is_packed, open_packed
 from frossl.data.parts import EXPECTED, PartFiles, parts_of
@@ -29,6 +32,9 @@ def open_dataset(
     size: int | None = None,
     largest: int = LARGEST,
     max_bad: float = 0.01,
+    labels: str | Path | None = None,
+    test: str | Path | None = None,
+    workers: int | None = None,
     found: Found | None = None,
 ) -> Dataset:
     """A folder of images, a list of paths (.txt, .csv), an archive (.zip, .tar), a folder of tar archives
@@ -37,9 +43,17 @@ def open_dataset(
 
     fraction: this share of every class is learned from, chosen by `fraction_seed`. size: what images of
     files are scaled to, if given; else their typical size up to `largest`. Arrays keep theirs. max_bad: see
-    `FileSource`. found: told how many files there are so far.
+    `FileSource`. labels: a CSV file, `path,label`, in place of class folders. test: images to be tested on,
+    in place of the data set's own test part. workers: threads that decode. found: told how many files there
+    are so far.
     """
-    dataset = _whole(str(source), root=root, size=size, largest=largest, max_bad=max_bad, found=found)
+    reading = Reading(size=size, largest=largest, max_bad=max_bad, workers=workers)
+    dataset = _whole(str(source), reading, root=root, found=found)
+    if labels is not None:
+        dataset = labelled_by(dataset, Path(os.path.expanduser(labels)))
+    if test is not None:
+        other = _whole(str(test), replace(reading, size=dataset.size), root=None, found=found)
+        dataset = with_test(dataset, other)
     if fraction == 1:
         return dataset
     train = dataset.train.fraction(fraction, seed=fraction_seed)
@@ -48,9 +62,20 @@ def open_dataset(
     return replace(dataset, train=train)
 
 
-def _whole(
-    name: str, *, root: str | Path | None, size: int | None, largest: int, max_bad: float, found: Found | None
-) -> Dataset:
+@dataclass(frozen=True)
+class Reading:
+    """How files become images."""
+
+    size: int | None
+    largest: int
+    max_bad: float
+    workers: int | None
+
+    def source(self, files: Files, size: int) -> FileSource:
+        return FileSource(files, size=size, max_bad=self.max_bad, workers=self.workers)
+
+
+def _whole(name: str, reading: Reading, *, root: str | Path | None, found: Found | None) -> Dataset:
     if not name.strip():
         raise InputError(f"no data given; {EXPECTED}")
     place = Path(os.path.expanduser(root)) if root is not None else None
@@ -72,7 +97,7 @@ def _whole(
         raise InputError(f"{name} cannot be read ({error.strerror or error}); check it") from None
     if isinstance(opened, Dataset):
         return opened
-    return _of_files(name, opened, size=size, largest=largest, max_bad=max_bad)
+    return _of_files(name, opened, reading)
 
 
 def _at(path: Path, found: Found | None) -> Dataset | list[PartFiles]:
@@ -89,16 +114,38 @@ def _at(path: Path, found: Found | None) -> Dataset | list[PartFiles]:
     return parts_of(path, found)
 
 
-def _of_files(
-    name: str, parts: list[PartFiles], *, size: int | None, largest: int, max_bad: float
-) -> Dataset:
+def _of_files(name: str, parts: list[PartFiles], reading: Reading) -> Dataset:
     (files, labels), *rest = parts
     if not len(files.names):
         raise InputError(f"there are no images in {name}; expected .jpg, .png, .webp, .bmp or .tif files")
     if len(files.names) < 2:
         raise InputError(f"{name} holds one image; give at least two")
-    size = size or min(largest, typical_size(files))
+    size = reading.size or min(reading.largest, typical_size(files))
     test = None
     if rest and len(rest[0][0].names):
-        test = Part(FileSource(rest[0][0], size=size, max_bad=max_bad), rest[0][1])
-    return Dataset(name, Part(FileSource(files, size=size, max_bad=max_bad), labels), test, IMAGENET)
+        test = Part(reading.source(rest[0][0], size), rest[0][1])
+    return Dataset(name, Part(reading.source(files, size), labels), test, IMAGENET)
+
+
+def labelled_by(data: Dataset, table: Path) -> Dataset:
+    """`data` with the labels of a CSV file, `path,label`. A path is what it is below the data, or absolute;
+    an image that is not named has no label."""
+    if not table.is_file():
+        raise InputError(f"there is no file {table}; give a CSV file with the columns path and label")
+    given, root = dict(read_table(table)), Path(data.name)
+
+    def relabelled(part: Part, classes: Sequence[str] | None) -> Part:
+        names = part.source.names
+        if names is None:
+            raise InputError(f"{data.name} has no file names that {table} could mean; leave it out")
+        labels = [given.get(name, given.get(str(root / name))) for name in names]
+        return Part(part.source, named_labels(labels, classes))
+
+    train = relabelled(data.train, None)
+    if train.labels is None:
+        name = data.train.source.name(0)
+        raise InputError(
+            f"{table} labels no two classes of {data.name}; give paths as they are there, such as {name!r}"
+        )
+    test = data.test and relabelled(data.test, train.labels.names)
+    return replace(data, train=train, test=test)

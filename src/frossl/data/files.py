@@ -101,26 +101,29 @@ class ListedFiles:
 
 def read_list(path: Path) -> tuple[ListedFiles, list[str | None]]:
     """A text file with a path on each line, or CSV with the columns `path` and, if known, `label`."""
+    if path.suffix.lower() == ".csv":
+        rows = read_table(path)
+        return ListedFiles(path.parent, [name for name, _ in rows]), [label for _, label in rows]
+    names = [line.strip() for line in _text(path).split("\n") if line.strip()]
+    return ListedFiles(path.parent, names), [None] * len(names)
+
+
+def read_table(path: Path) -> list[tuple[str, str | None]]:
+    """CSV with the columns `path` and, if known, `label`."""
+    reader = csv.DictReader(io.StringIO(_text(path), newline=""), skipinitialspace=True)
+    try:
+        if "path" not in (reader.fieldnames or ()):
+            raise InputError(f"{path} has no column `path`; give `path` or `path,label` in its first line")
+        return [(row["path"], row.get("label") or None) for row in reader if row["path"]]
+    except csv.Error as error:
+        raise InputError(f"{path} is no table ({error}); check its quotes") from None
+
+
+def _text(path: Path) -> str:
     raw = path.read_bytes()
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{path} is in UTF-16; save it as UTF-8")
-    text = raw.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
-    labels: list[str | None]
-    if path.suffix.lower() == ".csv":
-        reader = csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True)
-        try:
-            if "path" not in (reader.fieldnames or ()):
-                raise InputError(
-                    f"{path} has no column `path`; give `path` or `path,label` in its first line"
-                )
-            rows = [row for row in reader if row["path"]]
-        except csv.Error as error:
-            raise InputError(f"{path} is no table ({error}); check its quotes") from None
-        names, labels = [row["path"] for row in rows], [row.get("label") or None for row in rows]
-    else:
-        names = [line.strip() for line in text.split("\n") if line.strip()]
-        labels = [None] * len(names)
-    return ListedFiles(path.parent, names), labels
+    return raw.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
 
 
 TAR, STORED, DEFLATED, CLOSED = range(4)

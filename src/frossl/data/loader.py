@@ -38,7 +38,7 @@ class Loader:
     for another epoch; a source smaller than a batch gives batches of all its images.
 
     rank, processes: each process reads its share of every batch, one after the other in the batch's order,
-    so that a step's images are the same for any number of processes.
+    so that a step's images are the same for any number of processes. steps: the end, in place of `epochs`.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Loader:
         *,
         batch_size: int,
         epochs: int,
+        steps: int | None = None,
         seed: int,
         max_steps: int | None = None,
         rank: int = 0,
@@ -56,7 +57,7 @@ class Loader:
         self.rank, self.processes = rank, processes
         self.batch_size = min(batch_size, len(source))
         self.steps_per_epoch = len(source) // self.batch_size
-        self.total = epochs * self.steps_per_epoch
+        self.total = steps or epochs * self.steps_per_epoch
         self.last = min(self.total, max_steps) if max_steps is not None else self.total
 
     def clock(self, step: int) -> Clock:

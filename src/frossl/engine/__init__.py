@@ -15,12 +15,14 @@ from frossl.engine.gather import barrier, everyones, processes, rank
 from frossl.engine.launch import launch, talking
 from frossl.engine.loop import Screen, fit
 from frossl.engine.replay import Replay, replay
-from frossl.engine.step import seconds_per_step
+from frossl.engine.trial import Memory, Trial, free_memory, memory_of, try_out
 
 __all__ = [
+    "Memory",
     "Replay",
     "Screen",
     "State",
+    "Trial",
     "barrier",
     "best_device",
     "best_view_kernel",
@@ -30,15 +32,17 @@ __all__ = [
     "checkpoint_steps",
     "everyones",
     "fit",
+    "free_memory",
     "launch",
     "max_steps",
+    "memory_of",
     "method_at",
     "processes",
     "rank",
     "replay",
     "restore",
     "save",
-    "seconds_per_step",
     "settle",
     "talking",
+    "try_out",
 ]

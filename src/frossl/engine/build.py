@@ -20,6 +20,7 @@ from frossl.engine.guard import Guard
 from frossl.engine.launch import open_fabric, process_counts
 from frossl.engine.loggers import check_logger
 from frossl.engine.observer import Observer
+from frossl.engine.stopwatch import Stopwatch
 from frossl.errors import ConfigError, InputError, unknown
 from frossl.methods import METHODS, JointEmbedding
 from frossl.networks import (
@@ -62,6 +63,7 @@ class State:
     loader: Loader
     guard: Guard
     observer: Observer
+    stopwatch: Stopwatch
     step: int = 0
     """Steps done so far."""
 
@@ -269,6 +271,7 @@ def build(
         data.train.source,
         batch_size=train.batch_size,
         epochs=train.epochs,
+        steps=train.steps,
         seed=train.seed,
         max_steps=max_steps(),
         rank=fabric.global_rank,
@@ -286,7 +289,8 @@ def build(
     mean, std = data.statistics
     encoder = Encoder(method.encoder, size=data.size, mean=mean, std=std).to(fabric.device)
     observer = Observer(config.diagnostics, data, method, encoder)
-    return State(config, folder, fabric, method, wrapped, optimizer, augment, loader, guard, observer)
+    stopwatch = Stopwatch(fabric.device)
+    return State(config, folder, fabric, method, wrapped, optimizer, augment, loader, guard, observer, stopwatch)
 
 
 def build_views(config: Config, data: Dataset, transform: Transform | None = None) -> Views:

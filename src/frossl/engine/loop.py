@@ -76,7 +76,7 @@ def _walk(state: State, watches: Sequence[Watch], book: Book | None) -> str:
     loader, guard, train, stopping = state.loader, state.guard, state.config.train, ""
     with _private_random_state(state), stop_on_signals() as stop:
         agreement = Agreement(stop, state.fabric.device)
-        for batch, clock in loader.batches(state.step):
+        for batch, clock in state.stopwatch.waiting(loader.batches(state.step)):
             state.set_lr(clock)
             terms, tensors = train_step(state.to_device(batch), state, clock)
             state.step = clock.step + 1
@@ -88,7 +88,8 @@ def _walk(state: State, watches: Sequence[Watch], book: Book | None) -> str:
             names = state.observer.wants(clock) | ({"features", "z"} if due else set())
             shown = _shown(batch, tensors, state, names) if names else None
             if book is not None:
-                book.observe(shown, terms, clock, due)
+                with state.stopwatch("diagnostics"):
+                    book.observe(shown, terms, clock, due)
                 if book.collapsed:
                     stop.number = COLLAPSE
                 book.step(terms, clock, ending=ending)
@@ -337,7 +338,7 @@ class Pace:
 
     def __init__(self, state: State) -> None:
         self.batch_size, self.step, self.time = state.loader.batch_size, state.step, time.perf_counter()
-        self.device = state.fabric.device
+        self.device, self.stopwatch = state.fabric.device, state.stopwatch
         self.seconds = max((record["seconds"] for record in state.folder.metrics), default=0.0)
 
     def so_far(self) -> float:
@@ -352,11 +353,12 @@ class Pace:
         return {
             "seconds": round(self.seconds, 3),
             "images_per_second": round(speed, 1),
-            "memory_gb": round(_peak_memory(self.device) / 1e9, 3),
+            "memory_gb": round(peak_memory(self.device) / 1e9, 3),
+            **self.stopwatch.read(steps),
         }
 
 
-def _peak_memory(device: torch.device) -> float:
+def peak_memory(device: torch.device) -> float:
     """Bytes: of the device, or of this process, whatever it did before."""
     status = Path("/proc/self/status")
     if device.type == "cuda":

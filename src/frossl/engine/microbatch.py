@@ -47,28 +47,31 @@ def _parts(views: Views, count: int) -> list[list[Tensor]]:
 
 
 def _at_once(parts: list[list[Tensor]], state: State, clock: Clock) -> tuple[LossTerms, Gathered]:
-    (views,) = parts
-    with state.fabric.autocast():
+    (views,), timed = parts, state.stopwatch
+    with timed("forward"), state.fabric.autocast():
         targets = _targets(views, state, clock, 0)
         _seed(clock, 0, state)
         tensors = {**targets, **state.project(views)}
     gathered = Gathered(tensors, images=state.loader.batch_size)
-    terms = state.method.loss(gathered, clock)
-    state.fabric.backward(terms.total)
+    with timed("loss"):
+        terms = state.method.loss(gathered, clock)
+    with timed("backward"):
+        state.fabric.backward(terms.total)
     return terms, gathered
 
 
 def _in_two_passes(parts: list[list[Tensor]], state: State, clock: Clock) -> tuple[LossTerms, Gathered]:
-    targets, outputs = [], []
-    with torch.no_grad(), still_statistics(state.method), state.fabric.autocast():
+    targets, outputs, timed = [], [], state.stopwatch
+    with timed("forward"), torch.no_grad(), still_statistics(state.method), state.fabric.autocast():
         for number, views in enumerate(parts):
             targets.append(_targets(views, state, clock, number))
             _seed(clock, number, state)
             outputs.append(state.method.project(views))
     leaves = {name: x.requires_grad_() for name, x in _joined(outputs).items()}
     gathered = Gathered({**_joined(targets), **leaves}, images=state.loader.batch_size)
-    terms = state.method.loss(gathered, clock)
-    gradients = torch.autograd.grad(terms.total, list(leaves.values()), allow_unused=True)
+    with timed("loss"):
+        terms = state.method.loss(gathered, clock)
+        gradients = torch.autograd.grad(terms.total, list(leaves.values()), allow_unused=True)
     shares = {
         name: gradient.tensor_split(len(parts), dim=1)
         for name, gradient in zip(leaves, gradients, strict=True)
@@ -78,11 +81,12 @@ def _in_two_passes(parts: list[list[Tensor]], state: State, clock: Clock) -> tup
         # processes exchange gradients once, with the last
         with state.fabric.no_backward_sync(state.wrapped, enabled=number < len(parts) - 1):
             _seed(clock, number, state)
-            with state.fabric.autocast():
+            with timed("forward"), state.fabric.autocast():
                 projected = state.project(views)
             # its gradient in each projection is that share
             products = [(projected[name] * share[number]).sum() for name, share in shares.items()]
-            state.fabric.backward(torch.stack(products).sum())
+            with timed("backward"):
+                state.fabric.backward(torch.stack(products).sum())
     return terms, gathered
 
 

@@ -1,11 +1,11 @@
 """Did it learn? Encoder and data arrive as arguments; labels are looked up here."""
 
-from frossl.evaluation.features import bag_of_features, extract, pixels
+from frossl.evaluation.features import bag_of_features, colors, extract, pixels
 from frossl.evaluation.finetune import finetune_accuracy
 from frossl.evaluation.knn import knn_accuracy
 from frossl.evaluation.online import OnlineKnn, OnlineProbe, online_labels
 from frossl.evaluation.probe import few_label_accuracy, linear_probe, logistic_accuracy
-from frossl.evaluation.split import Labelled, Score, Split, labelled_split, with_test
+from frossl.evaluation.split import Labelled, Score, Split, labelled_split
 from frossl.evaluation.supervised import Schooling
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Score",
     "Split",
     "bag_of_features",
+    "colors",
     "extract",
     "few_label_accuracy",
     "finetune_accuracy",
@@ -25,5 +26,4 @@ __all__ = [
     "logistic_accuracy",
     "online_labels",
     "pixels",
-    "with_test",
 ]

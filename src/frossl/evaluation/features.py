@@ -67,6 +67,19 @@ def pixels(images: Labelled, *, largest: int = 32) -> Rows:
     return _collect(images, flat)
 
 
+def colors(images: Labelled, *, bins: int = 16) -> Rows:
+    """How often each brightness occurs in each channel (roots of histograms, so that a cosine compares them):
+    what can be told without any shape."""
+
+    def histograms(batch: Batch) -> Tensor:
+        N, C, H, W = batch.images.shape
+        bin_of = (batch.images.long() * bins // 256).view(N, C, H * W)
+        counts = torch.zeros(N, C, bins).scatter_add_(2, bin_of, torch.ones(N, C, H * W))
+        return (counts / (H * W)).sqrt().flatten(1)
+
+    return _collect(images, histograms)
+
+
 @torch.inference_mode()
 def _collect(images: Labelled, of: Callable[[Batch], Tensor], *, batch_size: int = 256) -> Rows:
     """An image that could not be read, and came as its replacement, is left out."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from frossl.data import Dataset, Part, Source, held_out
+from frossl.data import Dataset, Source, held_out
 from frossl.errors import InputError
 
 Z95 = 1.96
@@ -137,23 +137,6 @@ def labelled_split(data: Dataset) -> Split:
             "give the training part images of each, or take them out of the test part"
         )
     return Split(bank, test, note)
-
-
-def with_test(data: Dataset, other: Dataset) -> Dataset:
-    """`data`, tested on the images of `other`; classes are the same where their names are."""
-    labels, others = data.train.labels, other.train.labels
-    if labels is None or others is None:
-        raise InputError(f"{(other if labels else data).name} has no labels; put its images in class folders")
-    names = (*labels.names, *(name for name in others.names if name not in labels.names))
-    number = torch.tensor([names.index(name) for name in others.names])
-    values = torch.where(others.values >= 0, number[others.values.clamp_min(0)], -1)
-    train = Part(data.train.source, type(labels)(labels.values, names))
-    return Dataset(
-        f"{data.name}, tested on {other.name}",
-        train,
-        Part(other.train.source, type(labels)(values, names)),
-        data.statistics,
-    )
 
 
 def _labelled(source: Source, values: Tensor, chosen: Tensor) -> Labelled:

@@ -56,6 +56,8 @@ class RunFolder:
         self.bad_batch = self.path / "bad_batch.json"
         self.views = self.path / "views.png"
         self.index = self.path / "index.npz"
+        self.sample = self.path / "sample.npz"
+        self.report = self.path / "report.html"
         self.metrics = JsonLines(self.path / "metrics.jsonl")
         self.diagnostics = JsonLines(self.path / "diagnostics.jsonl")
         self.evaluation = JsonLines(self.path / "evaluation.jsonl")

@@ -1,0 +1,204 @@
+"""A run with what it is measured on, and beside; and what came of it."""
+
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypedDict
+
+import torch
+
+import frossl.engine as engine
+from frossl.api.shared import check_same, check_weights, console_of, data_of, opened
+from frossl.artifacts import load_encoder
+from frossl.config import Config, Data, Device
+from frossl.data import Dataset, with_test
+from frossl.errors import InputError
+from frossl.evaluation import (
+    Score,
+    Split,
+    labelled_split,
+)
+from frossl.networks import Encoder, build_backbone, public_encoder
+from frossl.runs import RunFolder
+
+class Where(TypedDict, total=False):
+    """What a run is measured on, and beside.
+
+    data: other images than it was trained on (transfer), with the `root` of a data set that has a name. test:
+    images to be tested on, in place of their test part. against: other encoders: a run folder, a name of timm
+    (with the weights that timm fetches), or NAME=FILE with local weights. step: a checkpoint of the run.
+    """
+
+    data: str | Path | None
+    root: str | Path | None
+    test: str | Path | None
+    against: Sequence[str]
+    step: int | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One protocol on several rows: the images themselves, the network before training, after, and others."""
+
+    protocol: str
+    note: str
+    """Where the test images come from."""
+    scores: Mapping[str, Score]
+    """By row: `pixels`, `colors`, `untrained`, `trained`, and what it was measured against."""
+
+    @property
+    def pixels(self) -> Score:
+        return self.scores["pixels"]
+
+    @property
+    def untrained(self) -> Score:
+        return self.scores["untrained"]
+
+    @property
+    def trained(self) -> Score:
+        return self.scores["trained"]
+
+    def percents(self) -> dict[str, float]:
+        return {row: round(score.percent, 2) for row, score in self.scores.items()}
+
+    def deviations(self) -> dict[str, float]:
+        return {row: round(score.deviation, 2) for row, score in self.scores.items()}
+
+    def intervals(self) -> dict[str, list[float]]:
+        """95%, low and high."""
+        return {row: [round(x, 2) for x in score.interval] for row, score in self.scores.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Every figure with its interval and the name of its protocol."""
+        top5 = {row: round(score.top5, 2) for row, score in self.scores.items() if score.top5 is not None}
+        return {
+            "protocol": self.protocol,
+            "note": self.note,
+            "images": max(score.images for score in self.scores.values()),
+            "percent": self.percents(),
+            "deviation": self.deviations(),
+            "interval": self.intervals(),
+            **({"top5": top5} if top5 else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run with the images it is measured on and the encoders it is measured beside."""
+
+    folder: RunFolder
+    config: Config
+    step: int
+    name: str
+    """Of the images."""
+    split: Split
+    encoders: Mapping[str, Encoder]
+    """By row; on the device, in evaluation mode."""
+
+    @classmethod
+    def of(
+        cls,
+        run: str | Path,
+        *,
+        data: str | Path | None = None,
+        root: str | Path | None = None,
+        test: str | Path | None = None,
+        against: Sequence[str] = (),
+        step: int | None = None,
+    ) -> Subject:
+        folder = RunFolder.open(run)
+        config = Config.read(folder.config_file)
+        check_weights(config, folder.read_json("provenance.json"))
+        dataset = _dataset(config, folder, data, root, test)
+        split = labelled_split(dataset)
+        if test is not None:
+            split = replace(split, note=f"tested on {test}")
+        trained = load_encoder(run) if step is None else encoder_at(config, folder, step)
+        others = {name: _other(name, config.network.channels or 3) for name in against}
+        step = folder.read_status()["step"] if step is None else step
+        return cls(folder, config, step, dataset.name, split, encoders_of(config, trained, others))
+
+    @property
+    def device(self) -> Device:
+        return measuring_device(self.config)
+
+    def keep(self, comparison: Comparison) -> Comparison:
+        """Write the figures into the run folder."""
+        record = {"step": self.step, "data": self.name, **comparison.to_json()}
+        self.folder.evaluation.append(record)
+        return comparison
+
+
+def measuring_device(config: Config) -> Device:
+    """The run's, if it is here."""
+    device = config.train.device or "cpu"
+    return device if device != "cuda" else engine.best_device()
+
+
+def encoders_of(
+    config: Config, trained: Encoder, others: Mapping[str, Encoder] | None = None
+) -> dict[str, Encoder]:
+    """The rows of a comparison: the network before training, after, and others."""
+    untrained = trained.with_backbone(_plain(config, engine.build_method(config).encoder))
+    rows = {"untrained": untrained, "trained": trained, **(others or {})}
+    return {row: encoder.to(measuring_device(config)).eval() for row, encoder in rows.items()}
+
+
+def _dataset(
+    config: Config,
+    folder: RunFolder,
+    data: str | Path | None,
+    root: str | Path | None,
+    test: str | Path | None,
+) -> Dataset:
+    if data is None and root is not None:
+        raise InputError("root is the folder of other data; give its name, too")
+    if data is None:
+        dataset = opened(config, console_of(quiet=True))
+        check_same(config, folder, dataset)
+    else:
+        dataset = _opened(config, data, root)
+    return dataset if test is None else with_test(dataset, _opened(config, test, None))
+
+
+def _opened(config: Config, data: str | Path, root: str | Path | None) -> Dataset:
+    other = replace(config, data=data_of(Data(size=config.data.size), data, root=root))
+    dataset = opened(other, console_of(quiet=True))
+    channels = dataset.train.source.channels
+    if channels != config.network.channels:
+        raise InputError(
+            f"{data} has images of {channels} channels, and the encoder takes "
+            f"{config.network.channels}; give images of the kind it was trained on"
+        )
+    return dataset
+
+
+def _other(name: str, channels: int) -> Encoder:
+    if (Path(name) / "config.toml").is_file():
+        other = load_encoder(name)
+        if len(other.mean) != channels:
+            raise InputError(f"{name} takes images of {len(other.mean)} channels, these have {channels}")
+        return other
+    architecture, given, file = name.partition("=")
+    return public_encoder(architecture, weights=file if given else None, channels=channels)
+
+
+def _plain(config: Config, encoder: torch.nn.Module) -> torch.nn.Module:
+    """The backbone that a method exports, as a network of its own: a teacher's is made not to learn."""
+    largest = max(spec.size for spec in config.views)
+    backbone = build_backbone(config.network, size=largest, pretrained=False)
+    backbone.load_state_dict(encoder.state_dict())
+    return backbone
+
+
+def encoder_at(config: Config, folder: RunFolder, step: int) -> Encoder:
+    """The encoder as a checkpoint has it; the run need not be finished."""
+    backbone = _plain(config, engine.method_at(config, folder, step).encoder)
+    if folder.encoder.is_file():
+        return load_encoder(folder.path).with_backbone(backbone)
+    dataset = opened(config, console_of(quiet=True))
+    mean, std = dataset.statistics
+    return Encoder(backbone, size=dataset.size, mean=mean, std=std)
