@@ -38,7 +38,7 @@ class Mark:
     minutes: float | None
 
     def __str__(self) -> str:
-        minutes = "" if self.minutes is None else f", minute {number(self.minutes)}"
+        minutes = "" if self.minutes is None else f", minute {self.minutes:.1f}"
         return f"step {self.step:,}, epoch {number(self.epoch)}{minutes}"
 
 
@@ -306,7 +306,7 @@ def table(caption: str, names: Sequence[str], rows: Iterable[Sequence[str | Mark
 
 
 def spectrum_chart(title: str, one: Trajectory) -> Markup:
-    """The largest eigenvalues over the steps, both axes logarithmic, saturation marked: the paper's figure."""
+    """The largest eigenvalues over the steps, both axes logarithmic, saturation marked, as in the paper."""
     count = len(one.eigenvalues[0])
     chosen = thinned(list(zip(one.steps, one.eigenvalues, strict=True)), POINTS)
     positive = [value for _, values in chosen for value in values if value > 0]

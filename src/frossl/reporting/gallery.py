@@ -141,8 +141,8 @@ def map_of_images(sample: Sample) -> Markup:
         tag("p", f"{sample.note.rstrip('.')}." if sample.note else None, f" Colored by {what}."),
         tag(
             "p",
-            "Point at an image to see it, or focus the map and walk with the arrow keys. Enter or Space pins an "
-            "image, Escape lets go.",
+            "Point at an image to see it, or focus the map and walk with the arrow keys. Enter or Space pins "
+            "an image, Escape lets go.",
             class_="quiet",
             id="map-help",
         ),

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 Child: TypeAlias = "str | int | float | Iterable[Child] | None"
 
-ALONE = frozenset({"meta", "img", "input", "line", "path", "rect", "circle", "col", "br"})
-"""Elements without an end tag."""
+ALONE = frozenset({"meta", "img", "input"})
+"""Elements without an end tag; those of SVG have one."""
 HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories of what has no picture: controls, directions, lone surrogates, separators of lines."""
 JOINERS = "\u200c\u200d"

@@ -25,7 +25,11 @@ def verdict(run: Facts) -> Markup:
     bad = "bad" if kind in ("collapsing", "diverging", "stalled") else "good" if kind == "learning" else ""
     return tag(
         "p",
-        tag("strong", tag("span", ADVICE_MARKS.get(kind, "·"), aria_hidden="true"), " ", kind),
+        tag(
+            "strong",
+            tag("span", ADVICE_MARKS.get(kind, "·"), aria_hidden="true"),
+            f" {kind}" + (":" if reason else ""),
+        ),
         f" {reason}." if reason else None,
         tag("span", f" What to try: {advice}.", class_="advice") if advice else None,
         class_=f"verdict {bad}",

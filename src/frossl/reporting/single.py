@@ -178,7 +178,7 @@ def _curves(run: Facts) -> Markup:
     charts = [
         line_chart("Loss and its parts" if run.parts else "Loss", loss),
         line_chart("Effective rank", ranks),
-        line_chart("Accuracy while training, percent", accuracy),
+        line_chart("Online accuracy, percent", accuracy),
         line_chart("Learning rate", [run.curve("lr", "rate")]),
     ]
     if not any(charts):
@@ -194,7 +194,7 @@ def _spectra(run: Facts) -> Markup:
         tag(
             "p",
             "The largest eigenvalues of the covariance over the steps, from the first to the last. Lines "
-            "that  come together are directions used evenly; lines that fall away are directions lost.",
+            "that come together are directions used evenly; lines that fall away are directions lost.",
         ),
         tag("div", charts, class_="charts"),
     )
@@ -233,6 +233,7 @@ def _views(run: Facts) -> Markup:
             class_="views",
         ),
         tag("figcaption", f"{told}. The network learns that these belong together."),
+        class_="sheet",
     )
 
 
