@@ -1,0 +1,60 @@
+"""Pieces that the page of one run and the page of several have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frossl.errors import InputError
+from frossl.reporting.charts import spectrum_chart
+from frossl.reporting.facts import Facts
+from frossl.reporting.html import Markup, tag
+from frossl.reporting.trajectory import Kind, trajectory
+
+ADVICE_MARKS = {"learning": "↗", "saturated": "→", "stalled": "–", "collapsing": "!", "diverging": "!"}
+
+
+def quiet(text: str) -> Markup:
+    return tag("p", text, class_="quiet")
+
+
+def verdict(run: Facts) -> Markup:
+    kind = run.verdict.get("kind")
+    if not kind:
+        return quiet("No verdict was made: the run ended before it looked at itself.")
+    reason, advice = run.verdict.get("reason"), run.verdict.get("advice")
+    bad = "bad" if kind in ("collapsing", "diverging", "stalled") else "good" if kind == "learning" else ""
+    return tag(
+        "p",
+        tag(
+            "strong",
+            tag("span", ADVICE_MARKS.get(kind, "·"), aria_hidden="true"),
+            f" {kind}" + (":" if reason else ""),
+        ),
+        f" {reason}." if reason else None,
+        tag("span", f" What to try: {advice}.", class_="advice") if advice else None,
+        class_=f"verdict {bad}",
+    )
+
+
+def axis_choice() -> Markup:
+    """Epochs or minutes: the style sheet shows one or the other."""
+    radios = [
+        tag(
+            "label",
+            tag("input", type="radio", name="across", value=name, checked=not i, id=f"across-{name}"),
+            name,
+        )
+        for i, name in enumerate(("epochs", "minutes"))
+    ]
+    return tag("fieldset", tag("legend", "Over"), radios, class_="across")
+
+
+def spectra(run: Facts, titles: Sequence[tuple[Kind, str]]) -> list[Markup]:
+    """Those of a run that can be drawn."""
+    charts = []
+    for kind, title in titles:
+        try:
+            charts.append(spectrum_chart(title, trajectory(run.folder.path, kind)))
+        except (InputError, ValueError, LookupError, TypeError):  # too few, or a damaged record
+            continue
+    return charts
