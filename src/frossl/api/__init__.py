@@ -1,14 +1,14 @@
 """The verbs, as Python functions. The command line calls these."""
 
-from frossl.api.checkpoints import Checkpoints, checkpoints
 from frossl.api.catalog import names, recipe, recipes
 from frossl.api.first_run import Demo, demo
 from frossl.api.looking import check, pack, views
 from frossl.api.measuring import finetune, knn, linear, measure, probe
+from frossl.api.planning import Plan
 from frossl.api.reports import compare, spectrum
 from frossl.api.run import Run
+from frossl.api.saved import Checkpoints, checkpoints
 from frossl.api.subject import Comparison, Where
-from frossl.api.planning import Plan
 from frossl.api.training import plan, pretrain, replay, resume
 from frossl.artifacts import load_encoder
 

@@ -59,7 +59,7 @@ def close(
 def evaluate_briefly(
     folder: RunFolder, config: Config, data: Dataset, encoder: Encoder
 ) -> dict[str, Comparison]:
-    """kNN among a few images beside pixels and the untrained network; nothing where labels do not allow it."""
+    """kNN among a few images beside pixels and the untrained network; nothing where labels are too few."""
     if data.train.labels is None:
         return {}
     try:
@@ -78,7 +78,7 @@ def evaluate_briefly(
 def take_sample(
     folder: RunFolder, config: Config, data: Dataset, encoder: Encoder, *, images: int = LARGEST_SAMPLE
 ) -> None:
-    """Thumbnails, features, labels and a map of some images: what the report shows, and needs no torch for."""
+    """Thumbnails, features, labels and a map of some images: what the report is drawn from."""
     source, labels = data.train.source, data.train.labels
     values = torch.full((len(source),), -1) if labels is None else labels.values
     some = Labelled(source, torch.arange(len(source)), values).at_most(images)
@@ -148,4 +148,4 @@ def _clusters(rows: NDArray[np.float32]) -> NDArray[np.int64]:
     from sklearn.cluster import KMeans
 
     count = min(CLUSTERS, len(np.unique(rows, axis=0)))
-    return KMeans(count, n_init=1, random_state=0).fit_predict(rows).astype(np.int64)
+    return np.asarray(KMeans(count, n_init=1, random_state=0).fit_predict(rows), np.int64)

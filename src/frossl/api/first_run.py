@@ -13,6 +13,7 @@ from frossl.api.catalog import recipe
 from frossl.api.measuring import measure
 from frossl.api.run import Run
 from frossl.api.shared import console_of, say
+from frossl.api.subject import Comparison
 from frossl.api.training import free_folder, pretrain
 from frossl.config import Config
 from frossl.data import open_dataset

@@ -201,7 +201,7 @@ def _within(plan: Plan, seconds: float) -> Plan:
     steps = int(left / step)
     if steps < 1:
         raise InputError(
-            f"of this budget {max(left, 0):.0f} s are left to train in, and a step takes {step:.1f} s; give more"
+            f"this budget leaves {max(left, 0):.0f} s to train in, and a step takes {step:.1f} s; give more"
         )
     epochs = -(-steps // plan.steps_per_epoch)
     config = replace(plan.config, train=replace(plan.config.train, epochs=epochs, steps=steps))
@@ -211,7 +211,9 @@ def _within(plan: Plan, seconds: float) -> Plan:
 def budget_seconds(budget: str | float) -> float:
     """`90s`, `30m`, `2h`, `1h30m`; a number is seconds."""
     if isinstance(budget, str):
-        found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", budget.strip())
+        found = re.fullmatch(
+            r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", budget.strip()
+        )
         if not found or not any(found.groups()):
             raise InputError(f"a budget of {budget!r} is no time; give such as 90s, 30m, 2h or 1h30m")
         hours, minutes, seconds = (float(text or 0) for text in found.groups())

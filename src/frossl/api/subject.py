@@ -1,6 +1,5 @@
 """A run with what it is measured on, and beside; and what came of it."""
 
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from frossl.evaluation import (
 )
 from frossl.networks import Encoder, build_backbone, public_encoder
 from frossl.runs import RunFolder
+
 
 class Where(TypedDict, total=False):
     """What a run is measured on, and beside.

@@ -290,7 +290,9 @@ def build(
     encoder = Encoder(method.encoder, size=data.size, mean=mean, std=std).to(fabric.device)
     observer = Observer(config.diagnostics, data, method, encoder)
     stopwatch = Stopwatch(fabric.device)
-    return State(config, folder, fabric, method, wrapped, optimizer, augment, loader, guard, observer, stopwatch)
+    return State(
+        config, folder, fabric, method, wrapped, optimizer, augment, loader, guard, observer, stopwatch
+    )
 
 
 def build_views(config: Config, data: Dataset, transform: Transform | None = None) -> Views:

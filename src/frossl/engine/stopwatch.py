@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -23,7 +23,7 @@ class Stopwatch:
 
     def __init__(self, device: torch.device) -> None:
         self.everything = device.type == "cpu"
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
     def __call__(self, part: str) -> Iterator[None]:

@@ -1,6 +1,5 @@
 """Which checkpoint of a run is best?"""
 
-
 from __future__ import annotations
 
 import math
@@ -24,6 +23,7 @@ from frossl.evaluation import (
     labelled_split,
 )
 from frossl.runs import RunFolder
+
 
 @dataclass(frozen=True)
 class Saved:
