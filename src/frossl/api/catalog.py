@@ -50,11 +50,10 @@ def recipe_text(name: str, *, method: str | None = None) -> str:
     if method not in METHODS:
         raise unknown("method", method, METHODS)
     header = "".join(takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
-    table = tomllib.loads(text)
-    by_views = table.get("methods", {}).get(method, {}).get("at_views")
-    rest = f"\n{tomli_w.dumps({'methods': {method: {'at_views': by_views}}})}" if by_views else ""
-    config = Config.from_toml(text, method=method)
-    return f"{header}# This file: what the recipe {name} says for the method {method}.\n{config.to_toml()}{rest}"
+    header += f"# This file: what the recipe {name} says for the method {method}.\n"
+    by_views = tomllib.loads(text).get("methods", {}).get(method, {}).get("at_views")
+    rest = "\n" + tomli_w.dumps({"methods": {method: {"at_views": by_views}}}) if by_views else ""
+    return header + Config.from_toml(text, method=method).to_toml() + rest
 
 
 def names(kind: str | None = None) -> dict[str, dict[str, str]]:
