@@ -308,12 +308,20 @@ class Config:
         return _build(Config, table, "")
 
     @classmethod
-    def from_toml(cls, text: str, *, method: str | None = None, known: Collection[str] = ()) -> Config:
+    def from_toml(
+        cls,
+        text: str,
+        *,
+        method: str | None = None,
+        views: int | None = None,
+        known: Collection[str] = (),
+    ) -> Config:
         """A run from its TOML.
 
         `[methods.NAME]` tables say what a method changes in the rest of the file. They count for the method
-        that is asked for (else the file's own), and other methods' options are left out. known: the names
-        that may stand there, if given.
+        that is asked for (else the file's own), and other methods' options are left out. In them,
+        `at_views.N` tables say what it changes besides when N views are asked for. known: the names that
+        may stand there, if given.
         """
         try:
             table = tomllib.loads(text)
@@ -331,17 +339,38 @@ class Config:
         change = changes.get(method or own, {})
         if not isinstance(change, dict):
             raise ConfigError(f"methods.{method or own}", change, "expected a table")
+        by_number, place = change.pop("at_views", {}), f"methods.{method or own}.at_views"
+        if not isinstance(by_number, dict) or not all(isinstance(more, dict) for more in by_number.values()):
+            raise ConfigError(place, by_number, "expected tables, by the number of views")
         for given, other in (("views", "view_set"), ("view_set", "views")):
             if given in change:
                 table.pop(other, None)
-        return _build(cls, _merged(table, change), "")
+        table = _merged(table, change)
+        config = _build(cls, table, "")
+        count = sum(spec.count for spec in config.views)
+        if not by_number or views in (None, count):
+            return config
+        if str(views) not in by_number:
+            described = ", ".join(map(str, [count, *by_number]))
+            raise InputError(
+                f"the configuration has no settings for {views} views; give one of {described}, "
+                f"or write a table [{place}.{views}]"
+            )
+        return _build(cls, _merged(table, by_number[str(views)]), "")
 
     @classmethod
-    def read(cls, path: Path, *, method: str | None = None, known: Collection[str] = ()) -> Config:
+    def read(
+        cls,
+        path: Path,
+        *,
+        method: str | None = None,
+        views: int | None = None,
+        known: Collection[str] = (),
+    ) -> Config:
         if b"\0" in path.read_bytes():
             raise InputError(f"{path} is not a text file; give a TOML file")
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
-        return cls.from_toml(text, method=method, known=known)
+        return cls.from_toml(text, method=method, views=views, known=known)
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import sys
+import tomllib
+from dataclasses import replace
 from importlib import resources
+from itertools import takewhile
 
-from frossl.augment import VIEW_SETS
+import tomli_w
+
+from frossl.augment import VIEW_SETS, share_out
 from frossl.config import Config, ViewSpec
 from frossl.data import NAMED
 from frossl.errors import unknown
@@ -27,11 +32,28 @@ def recipes() -> dict[str, str]:
     }
 
 
-def recipe(name: str, *, method: str | None = None) -> Config:
-    """A complete run by its name, for its own method or another."""
+def recipe(name: str, *, method: str | None = None, views: int | None = None) -> Config:
+    """A complete run by its name, for its own method and number of views or others."""
+    config = Config.from_toml(recipe_text(name), method=method, views=views, known=METHODS)
+    if views is None or not config.views:
+        return config
+    return replace(config, views=share_out(config.views, views))
+
+
+def recipe_text(name: str, *, method: str | None = None) -> str:
+    """The file of a recipe as it stands, or one for a method alone: every setting, and the same header."""
     if name not in recipes():
         raise unknown("recipe", name, recipes())
-    return Config.from_toml(RECIPES.joinpath(f"{name}.toml").read_text(encoding="utf-8"), method=method)
+    text = RECIPES.joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    if method is None:
+        return text
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
+    header = "".join(takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
+    header += f"# This file: what the recipe {name} says for the method {method}.\n"
+    by_views = tomllib.loads(text).get("methods", {}).get(method, {}).get("at_views")
+    rest = "\n" + tomli_w.dumps({"methods": {method: {"at_views": by_views}}}) if by_views else ""
+    return header + Config.from_toml(text, method=method).to_toml() + rest
 
 
 def names(kind: str | None = None) -> dict[str, dict[str, str]]:
