@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import platform
 import shlex
 import shutil
-import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires
 from importlib.util import find_spec
@@ -19,15 +19,17 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
-import torch.nn.functional as F
+from torch import Tensor
 
 import frossl.engine as engine
+from frossl.api.catalog import recipe
 from frossl.api.trials import TRIALS, Trial
 from frossl.compat import mend_torchvision
 from frossl.config import Device
 from frossl.data import decode
 from frossl.data.parts import cache_root
 from frossl.errors import ConfigError, InputError
+from frossl.networks import build_backbone
 from frossl.runs.machine import cores, memory
 from frossl.runs.provenance import PACKAGES, _cpu, _version
 
@@ -40,11 +42,10 @@ INSTALLED_BY = ("jpeg", "fast", *EXTRAS.values())
 
 GB = 1e9
 ROOMY, FULL = 1.0 * GB, 0.01 * GB
-"""Bytes. A run keeps two checkpoints and writes a third: 0.11 GB with the default recipe, 1.2 GB with a
-ResNet-50."""
+"""Bytes that should be free, and less than which nothing can be done."""
 NVIDIA, DISPLAY = "0x10de", "0x03"
 """A maker and a class of devices, as PCI counts them."""
-WORTH_IT = 1.5
+WORTH_IT = 2.0
 """How many times as fast a way must be to be recommended: timings here are short, and machines noisy."""
 
 
@@ -137,7 +138,6 @@ def _checked(device: Device | None) -> Device | None:
 
 
 def _tried(title: str, trial: Trial, device: Device) -> Finding:
-    title = f"{title}, on {device}"
     try:
         good, detail = trial(device)
     except Exception as error:  # a device may fail in any way; that is what is asked
@@ -197,7 +197,7 @@ def _looks(hardware: Hardware, devices: tuple[Accelerator, ...], device: Device)
         yield _view_kernel()
     yield _jpeg()
     yield _cache()
-    yield _place("current folder", Path.cwd(), "give runs another place with --out FOLDER")
+    yield _current_folder()
     yield from _steps()
     yield _extras()
 
@@ -222,7 +222,7 @@ def _packages() -> Iterator[Finding]:
             wrong = True
             said = f"{need.name} {found} is not {need.specifier}" if found else f"{need.name} is missing"
             mend = f"pip install {shlex.quote(f'{need.name}{need.specifier}')}"
-            yield Finding("hint" if optional else "problem", said, "frossl is not tested with it", mend)
+            yield Finding("hint" if optional else "problem", said, "frossl declares that it needs it", mend)
     if not wrong:
         yield Finding("ok", "packages as frossl needs them")
 
@@ -293,7 +293,9 @@ def _instructions(hardware: Hardware) -> Finding:
         return Finding("ok", f"CPU instructions: {known}")
     if forced := os.environ.get("ATEN_CPU_CAPABILITY"):
         title = f"ATEN_CPU_CAPABILITY={forced} keeps torch from AVX2"
-        return Finding("hint", title, "everything is slower", "unset ATEN_CPU_CAPABILITY")
+        return Finding(
+            "hint", title, "its own loops then take no vector instructions", "unset ATEN_CPU_CAPABILITY"
+        )
     return Finding("hint", "this CPU has no AVX2", "all figures of frossl's docs are from CPUs that have it")
 
 
@@ -301,64 +303,76 @@ def _threads(hardware: Hardware) -> Finding:
     now, best = hardware.threads, cores().threads
     if now == best:
         return Finding("ok", f"torch uses {_counted(now, 'thread')} on {hardware.usable:g} usable cores")
-    with _threads_restored():
-        a, b = torch.ones(2, 384, 384).unbind()
-        seconds = [_seconds(lambda: a @ b, threads=number) for number in (now, best)]
-    ratio = seconds[0] / seconds[1]
-    measured = f"a matrix product takes {ratio:.1f} times as long as on {best}, measured just now"
-    if now < best and ratio < 1.1:
-        measured += " (if the other cores are busy, that says little)"
-    variable = next((name for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ), None)
-    # without the variable torch takes one thread for each core that it sees, quota or not
-    unset = variable is not None and (now < best or cores().quota is None)
-    mend = f"unset {variable}" if unset else f"export OMP_NUM_THREADS={best}"
-    why = f" ({variable}={os.environ[variable]})" if variable else ""
-    title = f"torch uses {_counted(now, 'thread')} on {hardware.usable:g} usable cores{why}"
-    return Finding("hint", title, measured, mend)
+    a, b = torch.ones(2, 512, 512).unbind()
+    here, there = _fastest([_product(a, b, threads) for threads in (now, best)])
+    measured = f"a matrix product takes {here / there:.1f} times as long as on {best}, measured just now"
+    if here < 1.1 * there:
+        measured = f"{best} would be no faster just now: other cores are busy" if now < best else ""
+    variables = [name for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ]
+    # without them torch takes a thread for each core that it sees, and sees no quota
+    unset = variables and cores().quota is None
+    mend = f"unset {' '.join(variables)}" if unset else f"export OMP_NUM_THREADS={best}"
+    why = ", ".join(f"{name}={os.environ[name]}" for name in variables)
+    title = f"torch uses {_counted(now, 'thread')} on {hardware.usable:g} usable cores"
+    return Finding("hint", f"{title} ({why})" if why else title, measured, mend)
 
 
-@contextmanager
-def _threads_restored() -> Iterator[None]:
+def _product(a: Tensor, b: Tensor, threads: int) -> Callable[[], None]:
+    def multiply() -> None:
+        torch.set_num_threads(threads)
+        a @ b
+
+    return multiply
+
+
+def _fastest(ways: Sequence[Callable[[], None]], *, enough: float = 0.3) -> list[float]:
+    """Seconds that each way takes at best, in turn: the rest is what runs beside it. Threads stay as they
+    were."""
     threads = torch.get_num_threads()
+    seconds = [math.inf] * len(ways)
+    began = time.perf_counter()
     try:
-        yield
+        for rounds in itertools.count():
+            for number, way in enumerate(ways):
+                start = time.perf_counter()
+                way()
+                if rounds:  # the first one warms up
+                    seconds[number] = min(seconds[number], time.perf_counter() - start)
+            if rounds > 2 and time.perf_counter() - began > enough:
+                break
     finally:
         torch.set_num_threads(threads)
+    return seconds
 
 
-def _seconds(work: Callable[[], object], *, threads: int | None = None, enough: float = 0.1) -> float:
-    """The median of as many as fit in a tenth of a second; the first one warms up."""
-    if threads is not None:
-        torch.set_num_threads(threads)
-    work()
-    seconds: list[float] = []
-    while len(seconds) < 3 or (sum(seconds) < enough and len(seconds) < 200):
-        began = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds)
-
-
-@torch.no_grad()
 def _precision() -> Finding:
     """frossl takes 32-true on a CPU (docs/decisions.md); one with the instructions may be faster in bf16."""
-    images = torch.ones(16, 64, 16, 16).to(memory_format=torch.channels_last)
-    weights = torch.ones(64, 64, 3, 3).to(memory_format=torch.channels_last)
-    full = _seconds(lambda: F.conv2d(images, weights, padding=1))
-    images, weights = images.bfloat16(), weights.bfloat16()
-    half = _seconds(lambda: F.conv2d(images, weights, padding=1))
+    with torch.random.fork_rng(devices=[]):
+        backbone = build_backbone(recipe("demo").network, size=20).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    images = torch.ones(8, 3, 20, 20).to(memory_format=torch.channels_last)
+
+    def way(half: bool) -> Callable[[], None]:
+        def forward_and_backward() -> None:
+            torch.set_num_threads(1)  # a ratio that other work on the machine disturbs least
+            with torch.autocast("cpu", torch.bfloat16, enabled=half):
+                features = backbone(images)
+            features.float().sum().backward()
+
+        return forward_and_backward
+
+    full, half = _fastest([way(False), way(True)])
+    measured = "half a ResNet-18 on one thread, measured just now"
     if half * WORTH_IT < full:
-        title = f"bf16 is {full / half:.1f} times as fast as float32 here"
-        detail = (
-            "a convolution, measured just now; frossl takes 32-true on a CPU unless it is told (--config)"
-        )
+        title = f"bf16 takes {half / full:.1f} of the time of float32 on this CPU"
+        detail = f"{measured}; frossl takes float32 on a CPU unless a --config says otherwise"
         return Finding("hint", title, detail, '[train] precision = "bf16-mixed"')
-    ratio = f"a convolution in bf16 takes {half / full:.1f} times as long, measured just now"
-    return Finding("ok", "float32 is the precision for this CPU", f"{ratio}; frossl takes 32-true")
+    return Finding(
+        "ok", "frossl trains in float32 here", f"bf16 takes {half / full:.1f} times as long: {measured}"
+    )
 
 
 def _view_kernel() -> Finding:
-    if find_spec("numba") is None:
+    if not _installed("numba"):
         detail = "numba is not installed: views take six to ten times as long on a CPU (docs/results.md)"
         return Finding("hint", "views are made by torch", detail, "pip install 'frossl[fast]'")
     try:
@@ -380,27 +394,38 @@ def _jpeg() -> Finding:
 
 
 def _cache() -> Finding:
+    try:
+        path = cache_root()
+    except RuntimeError as error:  # no $HOME, and a user that the system does not know
+        return Finding("problem", "no home folder", f"{error}", "export HOME=/a/folder/of/yours")
     free = _free_place("frossl-cache")
     mend = f"export FROSSL_CACHE={shlex.quote(str(free))}" if free else "set FROSSL_CACHE to another folder"
     kept = "data sets that are fetched by name, and indexes of folders, are kept there"
-    return _place("cache", cache_root(), mend, kept=kept)
+    return _place("cache", path, mend, kept=kept)
 
 
 def _free_place(name: str) -> Path | None:
     """A folder that could be written to."""
-    places = (Path.home() / ".cache", Path.cwd(), Path(tempfile.gettempdir()))
+    places = (Path(tempfile.gettempdir()), Path.cwd())
     return next((place / name for place in places if _refusal(place / name) is None), None)
 
 
-def _place(what: str, path: Path, mend: str, *, kept: str = "runs are kept below it, by default") -> Finding:
+def _current_folder() -> Finding:
+    kept = (
+        "runs are kept below it by default: two checkpoints and a third being written take 0.1 GB (default "
+        "recipe) to 1.2 GB (ResNet-50)"
+    )
+    return _place("current folder", Path.cwd(), "give runs another place: --out FOLDER", kept=kept)
+
+
+def _place(what: str, path: Path, mend: str, *, kept: str) -> Finding:
     if (refused := _refusal(path)) is not None:
         return Finding("problem", f"{what} {_shown(path)} cannot be written to", f"{refused}; {kept}", mend)
     free = shutil.disk_usage(_nearest(path)).free
     title = f"{what} {_shown(path)}: {free / GB:,.1f} GB free"
     if free >= ROOMY:
         return Finding("ok", title)
-    size = "two checkpoints and a third being written take 0.1 GB (default recipe) to 1.2 GB (ResNet-50)"
-    return Finding("problem" if free < FULL else "hint", title, f"{kept}; {size}", mend)
+    return Finding("problem" if free < FULL else "hint", title, kept, mend)
 
 
 def _refusal(path: Path) -> str | None:
@@ -431,13 +456,20 @@ def _steps() -> Iterator[Finding]:
 
 
 def _extras() -> Finding:
-    missing = [name for name in EXTRAS if find_spec(name) is None]
+    missing = [name for name in EXTRAS if not _installed(name)]
     if not missing:
         return Finding("ok", f"extras: {', '.join(EXTRAS)}")
     extras = ",".join(EXTRAS[name] for name in missing)
     detail = "needed only for --logger NAME, or for data sets of Hugging Face (hf:NAME)"
     title = f"not installed: {', '.join(missing)}"
     return Finding("hint", title, detail, f"pip install 'frossl[{extras}]'")
+
+
+def _installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ValueError:  # a name that was put into sys.modules without a module
+        return False
 
 
 def _counted(number: int, what: str) -> str:

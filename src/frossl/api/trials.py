@@ -23,7 +23,7 @@ from frossl.api.catalog import recipe
 from frossl.augment import ViewSpec, make_views, plan, standardize
 from frossl.augment.geometry import LARGE
 from frossl.augment.photometry import blur, gray, jitter, solarize
-from frossl.augment.plan import Plan
+from frossl.augment.plan import Plan, one_thread
 from frossl.augment.random import uniforms
 from frossl.config import Config, Device
 from frossl.data import ArraySource, Dataset, Part
@@ -72,8 +72,9 @@ def losses(device: Device) -> Outcome:
     for name in OBJECTIVES:
         for V, N, D in SHAPES:
             z = _projections(V, N, D)
-            found, slope = _loss(name, z.to(device))
-            exact, right = _loss(name, z.double())
+            with one_thread():
+                found, slope = _loss(name, z.to(device))
+                exact, right = _loss(name, z.double())
             scale = max(1.0, *(abs(part.item()) for part in exact.parts.values()))
             off = (found.total.detach().cpu().double() - exact.total.detach()).abs() / scale
             values[name] = max(values.get(name, 0.0), _size(off))
@@ -156,7 +157,7 @@ def _images(count: int, size: int) -> Tensor:
 
 
 def _exact_views(images: Tensor, spec: ViewSpec, chosen: Plan) -> tuple[Tensor, Tensor]:
-    """(P, C, S, S) in float64, and which pixels are sure: those at the threshold of solarizing go either way."""
+    """(P, C, S, S) in float64, and which pixels are sure: at its threshold, solarizing goes either way."""
     crops = []
     for p, (top, left, height, width) in enumerate(chosen.box.tolist()):
         crop = images[p % len(images), None, :, top : top + height, left : left + width].double() / 255
@@ -201,9 +202,9 @@ def gather(device: Device) -> Outcome:
 
 def step(device: Device) -> Outcome:
     """Two steps of a run, twice from the beginning: finite, and the same to the bit."""
-    train = replace(recipe("demo").train, device=device, batch_size=64, devices=1, num_nodes=1)
+    train = replace(recipe("demo").train, device=device, batch_size=32, devices=1, num_nodes=1)
     config = replace(recipe("demo"), train=train)
-    data = Dataset("made up", Part(ArraySource(_images(128, 32)), None), None, IMAGENET)
+    data = Dataset("made up", Part(ArraySource(_images(64, 32)), None), None, IMAGENET)
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         (losses, one), (_, other) = (_two_steps(config, data) for _ in range(2))
     different = [name for name, tensor in one.items() if not torch.equal(tensor, other[name])]

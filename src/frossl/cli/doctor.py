@@ -9,11 +9,12 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
     from frossl.api.doctor import Examination
 
 STYLES = {"problem": "bold red", "hint": "yellow", "ok": "green"}
+INDENT = 10
 
 
 def doctor(
@@ -50,15 +51,14 @@ def show(found: Examination, console: Console) -> None:
     """Versions and hardware, what was found (worst first), and commands to be copied."""
     from rich.text import Text
 
-    console.print(_facts(found))
+    for name, lines in _facts(found, console.width - INDENT).items():
+        _put(console, name, "bold", lines)
     console.print()
-    console.print(_findings(found))
-    mends = {
-        finding.mend: finding.title
-        for level in STYLES
-        for finding in found.findings
-        if finding.level == level and finding.mend
-    }
+    ordered = [finding for level in STYLES for finding in found.findings if finding.level == level]
+    for finding in ordered:
+        lines = [Text(finding.title), Text(finding.detail, style="dim")]
+        _put(console, finding.level, STYLES[finding.level], lines)
+    mends = {finding.mend: finding.title for finding in ordered if finding.mend}
     if mends:
         console.print()
         console.print(Text("to mend it", style="bold"))
@@ -66,39 +66,52 @@ def show(found: Examination, console: Console) -> None:
         console.print(Text(f"# {title}", style="dim"), soft_wrap=True)
         console.print(Text(mend), soft_wrap=True)
     console.print()
-    console.print(Text(_sum(found), style="bold"))
+    console.print(Text(_sum(found), style="bold"), soft_wrap=True)
 
 
-def _grid() -> Table:
-    from rich.table import Table
+def _put(console: Console, label: str, style: str, lines: list[Text]) -> None:
+    """Lines beside a label, wrapped to the right of it."""
+    from rich.text import Text
 
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    return grid
+    mark = Text(f"{label:{INDENT}}", style=style)
+    for line in lines:
+        for part in line.wrap(console, console.width - INDENT) if line else ():
+            part.rstrip()
+            console.print(mark + part, soft_wrap=True)
+            mark = Text(" " * INDENT)
 
 
-def _facts(found: Examination) -> Table:
+def _facts(found: Examination, width: int) -> dict[str, list[Text]]:
     """Few lines: what would be asked for in a report of a bug."""
     from rich.text import Text
 
-    versions, hardware = found.versions, found.hardware
-    part = "all" if hardware.usable == hardware.cores else f"{hardware.usable:g}"
-    lines = {
-        "versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
-        "system": hardware.system,
-        "CPU": f"{hardware.cpu} ({hardware.capability}), {hardware.cores} cores, {part} usable, "
-        f"{hardware.threads} used by torch",
-        "memory": _memory(hardware.memory, hardware.free),
-        "devices": "none beside the CPU",
+    hardware = found.hardware
+    usable = "all" if hardware.usable == hardware.cores else f"{hardware.usable:g}"
+    versions = [f"{name} {version}" for name, version in found.versions.items() if version]
+    devices = [f"{d.device}: {d.name}, {_memory(d.memory, d.free)}" for d in found.devices]
+    return {
+        "versions": [Text(line) for line in _packed(versions, width)],
+        "system": [Text(hardware.system)],
+        "CPU": [
+            Text(
+                f"{hardware.cpu} ({hardware.capability}), {hardware.cores} cores, {usable} usable, "
+                f"{hardware.threads} used by torch"
+            )
+        ],
+        "memory": [Text(_memory(hardware.memory, hardware.free))],
+        "devices": [Text(line) for line in devices or ["none beside the CPU"]],
     }
-    if found.devices:
-        names = (f"{d.device}: {d.name}, {_memory(d.memory, d.free)}" for d in found.devices)
-        lines["devices"] = "\n".join(names)
-    grid = _grid()
-    for name, line in lines.items():
-        grid.add_row(Text(name, style="bold"), Text(line))
-    return grid
+
+
+def _packed(items: list[str], width: int) -> list[str]:
+    """As many on a line as fit; none is broken."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + len(item) + 3 <= width:
+            lines[-1] += f", {item}"
+        else:
+            lines.append(item)
+    return lines
 
 
 def _memory(total: int | None, free: int | None) -> str:
@@ -107,24 +120,10 @@ def _memory(total: int | None, free: int | None) -> str:
     return f"{total / 1e9:.1f} GB" + (f", {free / 1e9:.1f} GB free" if free is not None else "")
 
 
-def _findings(found: Examination) -> Table:
-    from rich.text import Text
-
-    grid = _grid()
-    for level, style in STYLES.items():
-        for finding in found.findings:
-            if finding.level == level:
-                said = Text(finding.title)
-                if finding.detail:
-                    said.append(f"\n{finding.detail}", style="dim")
-                grid.add_row(Text(level, style=style), said)
-    return grid
-
-
 def _sum(found: Examination) -> str:
-    counts = [sum(finding.level == level for finding in found.findings) for level in ("problem", "hint")]
+    levels = [finding.level for finding in found.findings]
     said = ", ".join(
-        f"{count or 'no'} {name}{'s' * (count != 1)}"
-        for count, name in zip(counts, ("problem", "hint"), strict=True)
+        f"{levels.count(level) or 'no'} {level}{'s' * (levels.count(level) != 1)}"
+        for level in ("problem", "hint")
     )
     return f"{said}; computed on {found.tested}" if found.tested else f"{said} (--test computes too)"
