@@ -233,9 +233,8 @@ def _torchvision() -> Finding:
     return Finding(
         "ok",
         "torchvision was mended",
-        "its compiled operators do not load beside this torch (another build); frossl needs none of them and "
-        "has declared the two names at which the import would stop. In your own code: import frossl.compat "
-        "first",
+        "its compiled operators do not load beside this torch (another build); frossl needs none of them. In "
+        "your own code, import frossl.compat before torchvision or timm",
     )
 
 
@@ -292,7 +291,7 @@ def _instructions(hardware: Hardware) -> Finding:
     if platform.machine() not in ("x86_64", "AMD64") or known != "DEFAULT":
         return Finding("ok", f"CPU instructions: {known}")
     if forced := os.environ.get("ATEN_CPU_CAPABILITY"):
-        title = f"ATEN_CPU_CAPABILITY={forced} keeps torch from AVX2"
+        title = f"ATEN_CPU_CAPABILITY={_shown(forced)} keeps torch from AVX2"
         return Finding(
             "hint", title, "its own loops then take no vector instructions", "unset ATEN_CPU_CAPABILITY"
         )
@@ -307,12 +306,12 @@ def _threads(hardware: Hardware) -> Finding:
     here, there = _fastest([_product(a, b, threads) for threads in (now, best)])
     measured = f"a matrix product takes {here / there:.1f} times as long as on {best}, measured just now"
     if here < 1.1 * there:
-        measured = f"{best} would be no faster just now: other cores are busy" if now < best else ""
+        measured = f"{best} were no faster just now: are the other cores busy?" if now < best else ""
     variables = [name for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ]
     # without them torch takes a thread for each core that it sees, and sees no quota
     unset = variables and cores().quota is None
     mend = f"unset {' '.join(variables)}" if unset else f"export OMP_NUM_THREADS={best}"
-    why = ", ".join(f"{name}={os.environ[name]}" for name in variables)
+    why = ", ".join(f"{name}={_shown(os.environ[name])}" for name in variables)
     title = f"torch uses {_counted(now, 'thread')} on {hardware.usable:g} usable cores"
     return Finding("hint", f"{title} ({why})" if why else title, measured, mend)
 
@@ -406,7 +405,8 @@ def _cache() -> Finding:
 
 def _free_place(name: str) -> Path | None:
     """A folder that could be written to."""
-    places = (Path(tempfile.gettempdir()), Path.cwd())
+    home = Path(os.path.expanduser("~")) / ".cache"
+    places = (*([home] if home.is_absolute() else []), Path.cwd(), Path(tempfile.gettempdir()))
     return next((place / name for place in places if _refusal(place / name) is None), None)
 
 
@@ -476,6 +476,6 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def _shown(path: Path) -> str:
+def _shown(value: object) -> str:
     """As it is where it can be printed on one line, else with escapes."""
-    return str(path) if str(path).isprintable() else repr(str(path))
+    return str(value) if str(value).isprintable() else repr(str(value))

@@ -73,12 +73,12 @@ def _put(console: Console, label: str, style: str, lines: list[Text]) -> None:
     """Lines beside a label, wrapped to the right of it."""
     from rich.text import Text
 
-    mark = Text(f"{label:{INDENT}}", style=style)
+    mark = f"{label:{INDENT}}"
     for line in lines:
         for part in line.wrap(console, console.width - INDENT) if line else ():
             part.rstrip()
-            console.print(mark + part, soft_wrap=True)
-            mark = Text(" " * INDENT)
+            console.print(Text.assemble((mark, style), part), soft_wrap=True)
+            mark = " " * INDENT
 
 
 def _facts(found: Examination, width: int) -> dict[str, list[Text]]:
