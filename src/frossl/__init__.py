@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from frossl.api import checkpoints as checkpoints
     from frossl.api import compare as compare
     from frossl.api import demo as demo
+    from frossl.api import doctor as doctor
     from frossl.api import finetune as finetune
     from frossl.api import knn as knn
     from frossl.api import linear as linear
@@ -23,10 +24,13 @@ if TYPE_CHECKING:
     from frossl.api import plan as plan
     from frossl.api import pretrain as pretrain
     from frossl.api import probe as probe
+    from frossl.api import recipe as recipe
     from frossl.api import replay as replay
+    from frossl.api import report as report
     from frossl.api import resume as resume
     from frossl.api import spectrum as spectrum
     from frossl.api import views as views
+    from frossl.api import watch as watch
     from frossl.augment import Augment as Augment
     from frossl.augment import ViewSpec as ViewSpec
     from frossl.augment import view_set as view_set
@@ -118,6 +122,7 @@ _HOME = {
     "compare": "api",
     "corinfomax_loss": "objectives",
     "demo": "api",
+    "doctor": "api",
     "dino_loss": "objectives",
     "empssl_loss": "objectives",
     "finetune": "api",
@@ -138,8 +143,10 @@ _HOME = {
     "plan": "api",
     "pretrain": "api",
     "probe": "api",
+    "recipe": "api",
     "renyi_variance": "objectives",
     "replay": "api",
+    "report": "api",
     "resume": "api",
     "simclr_loss": "objectives",
     "simsiam_loss": "objectives",
@@ -150,6 +157,7 @@ _HOME = {
     "vicreg_loss": "objectives",
     "view_set": "augment",
     "views": "api",
+    "watch": "api",
     "visreg_loss": "objectives",
     "von_neumann_divergence": "objectives",
     "wmse_loss": "objectives",

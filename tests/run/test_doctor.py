@@ -16,9 +16,9 @@ import torch
 from rich.console import Console
 
 from frossl import engine
-from frossl.api import doctor as doctor_
-from frossl.api import trials
-from frossl.api.doctor import Accelerator, Examination, Finding, Hardware, doctor
+from frossl.api import examination as doctor_
+from frossl.api import selftest as trials
+from frossl.api.examination import Accelerator, Examination, Finding, Hardware, doctor
 from frossl.cli.doctor import show
 from frossl.data import decode
 from frossl.errors import ConfigError

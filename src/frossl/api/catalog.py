@@ -69,7 +69,7 @@ def names(kind: str | None = None) -> dict[str, dict[str, str]]:
     if kind == "backbones":
         return {kind: dict.fromkeys(timm_names(), "")}
     if kind not in known:
-        raise unknown("kind of name", kind, [*known, "backbones"])
+        raise unknown("kind of name", kind, [*known, "backbones", "runs"])
     return {kind: known[kind]}
 
 

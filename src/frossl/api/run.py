@@ -45,6 +45,11 @@ class Run:
         """What it found out about itself: spectra, online accuracies, and what watches returned."""
         return list(RunFolder.open(self.path).diagnostics)
 
+    @property
+    def evaluation(self) -> list[dict[str, Any]]:
+        """What was measured at its end and after it, oldest first."""
+        return list(RunFolder.open(self.path).evaluation)
+
     def encoder(self) -> Encoder:
         return load_encoder(self.path)
 

@@ -11,10 +11,11 @@ from typing import NoReturn
 
 import typer
 
-from frossl.cli.commands import app
+from frossl.cli import data, doctor, measuring, reports, training
+from frossl.cli.common import app
 from frossl.errors import FrosslError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "data", "doctor", "main", "measuring", "reports", "training"]
 
 INTERRUPTED = 130
 

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import json as json_
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from frossl.cli.common import Json, app, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from frossl.api.doctor import Examination
+    from frossl.api.examination import Examination
 
 STYLES = {"problem": "bold red", "hint": "yellow", "ok": "green"}
 INDENT = 10
 
 
+@app.command(epilog="Example: frossl doctor --test")
 def doctor(
     test: Annotated[
         bool, typer.Option("--test", help="Compute too: loss, views, gather, a step; half a minute")
     ] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or mps (default: the best one)")] = None,
-    json: Annotated[bool, typer.Option("--json", help="End standard output with one JSON object")] = False,
+    json: Json = False,
 ) -> int:
     """Is all well here? Versions, devices, what is slow or missing, and what mends it."""
     from rich.console import Console
@@ -31,7 +33,7 @@ def doctor(
         found = _examined(test=test, device=device)
     show(found, Console(stderr=json))
     if json:
-        typer.echo(json_.dumps(found.to_json(), ensure_ascii=False))
+        print_json(found.to_json())
     return 0 if found.healthy else 1
 
 
@@ -39,7 +41,7 @@ def _examined(*, test: bool, device: str | None) -> Examination:
     from frossl.errors import FrosslError
 
     try:
-        from frossl.api.doctor import doctor
+        from frossl.api.examination import doctor
     except ImportError as error:  # nothing else of frossl would work either
         package = (error.name or "a package").partition(".")[0]
         hint = f"pip install --force-reinstall {package}"

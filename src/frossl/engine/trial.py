@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from lightning_fabric import Fabric
@@ -21,6 +20,7 @@ from frossl.engine.step import train_step
 from frossl.methods import JointEmbedding
 from frossl.networks import still_statistics
 from frossl.runs import RunFolder
+from frossl.runs.machine import memory
 
 LEAST_STEPS = 4
 """Of a trial, however long they take; the first allocates memory and chooses kernels."""
@@ -141,12 +141,5 @@ def free_memory(device: str) -> int:
     """Bytes that this process may still take: of the device, or of the machine and its container."""
     if device == "cuda":
         return torch.cuda.mem_get_info()[0]
-    free = []
-    if (info := Path("/proc/meminfo")).is_file():
-        free.append(1024 * int(info.read_text().partition("MemAvailable:")[2].split()[0]))
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.is_file() and used.is_file() and (most := limit.read_text().strip()).isdigit():
-        free.append(int(most) - int(used.read_text()))
-    if not free and hasattr(os, "sysconf"):
-        free.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
-    return max(0, min(free, default=1 << 62))
+    _, free = memory()
+    return (1 << 62) if free is None else free

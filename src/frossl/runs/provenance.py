@@ -22,8 +22,8 @@ def provenance(
         "id": uuid.uuid4().hex,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command_line(),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
-        "hardware": {"system": platform.platform(), "cpu": _cpu(), "cores": os.cpu_count()},
+        "versions": {"python": platform.python_version(), **{name: version_of(name) for name in PACKAGES}},
+        "hardware": {"system": platform.platform(), "cpu": cpu_name(), "cores": os.cpu_count()},
         "job": os.environ.get("SLURM_JOB_ID"),
         "seed": seed,
         "images": images,
@@ -36,14 +36,14 @@ def command_line() -> str:
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text().splitlines():

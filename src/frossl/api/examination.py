@@ -23,7 +23,7 @@ from torch import Tensor
 
 import frossl.engine as engine
 from frossl.api.catalog import recipe
-from frossl.api.trials import TRIALS, Trial
+from frossl.api.selftest import TRIALS, Trial
 from frossl.compat import mend_torchvision
 from frossl.config import Device
 from frossl.data import decode
@@ -31,7 +31,7 @@ from frossl.data.parts import cache_root
 from frossl.errors import ConfigError, InputError
 from frossl.networks import build_backbone
 from frossl.runs.machine import cores, memory
-from frossl.runs.provenance import PACKAGES, _cpu, _version
+from frossl.runs.provenance import PACKAGES, cpu_name, version_of
 
 Level = Literal["ok", "hint", "problem"]
 
@@ -150,8 +150,8 @@ def _tried(title: str, trial: Trial, device: Device) -> Finding:
 
 
 def _versions() -> dict[str, str | None]:
-    found = {name: _version(name) for name in (*PACKAGES, *FAST, *EXTRAS)}
-    found["mlflow"] = found["mlflow"] or _version("mlflow-skinny")
+    found = {name: version_of(name) for name in (*PACKAGES, *FAST, *EXTRAS)}
+    found["mlflow"] = found["mlflow"] or version_of("mlflow-skinny")
     return {"python": platform.python_version(), **found}
 
 
@@ -159,7 +159,7 @@ def _hardware() -> Hardware:
     here, (total, free) = cores(), memory()
     return Hardware(
         system=platform.platform(),
-        cpu=_cpu(),
+        cpu=cpu_name(),
         capability=torch.backends.cpu.get_cpu_capability(),
         cores=here.total,
         usable=here.usable,
@@ -179,7 +179,7 @@ def _accelerators() -> tuple[Accelerator, ...]:
     if torch.backends.mps.is_available():
         most = torch.mps.recommended_max_memory()
         free = most - torch.mps.driver_allocated_memory()
-        found.append(Accelerator("mps", f"{_cpu()} (MPS)", most, free, False))
+        found.append(Accelerator("mps", f"{cpu_name()} (MPS)", most, free, False))
     return tuple(found)
 
 
@@ -215,7 +215,7 @@ def _packages() -> Iterator[Finding]:
         optional = need.marker is not None and not need.marker.evaluate({"extra": ""})
         if optional and not any(need.marker.evaluate({"extra": extra}) for extra in INSTALLED_BY):  # type: ignore[union-attr]
             continue
-        found = _version(need.name)
+        found = version_of(need.name)
         if need.name == "frossl" or (optional and found is None):
             continue
         if found is None or not need.specifier.contains(found, prereleases=True):

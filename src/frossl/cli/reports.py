@@ -1,0 +1,109 @@
+"""Commands that read run folders: pictures, tables, the page about a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frossl.cli.common import Json, RunArgument, app, print_json, say
+
+RunArguments = Annotated[list[str], typer.Argument(help="Run folders")]
+
+
+@app.command(epilog="Example: frossl report runs/a runs/b --out comparison.html")
+def report(
+    runs: RunArguments,
+    out: Annotated[
+        str | None, typer.Option(help="The page (default: report.html of the run, or comparison.html)")
+    ] = None,
+) -> int:
+    """One page about a run, or about several beside each other; it opens offline."""
+    from frossl import api
+
+    say(f"report: {api.report(runs, out=out)}")
+    return 0
+
+
+@app.command(epilog="Example: frossl watch runs/photos")
+def watch(
+    run: RunArgument,
+    once: Annotated[bool, typer.Option("--once", help="Show how it is now, and leave")] = False,
+) -> int:
+    """How does it go? Look at a run from another terminal, until it ends; Ctrl-C leaves it alone."""
+    from frossl import api
+
+    api.watch(run, once=once)
+    return 0
+
+
+@app.command(epilog="Example: frossl spectrum runs/a runs/b --out spectrum.png")
+def spectrum(
+    runs: RunArguments,
+    out: Annotated[str, typer.Option(help="The picture, as .png and .svg")] = "spectrum.png",
+    features: Annotated[
+        bool, typer.Option("--features", help="Of the features, not the projections")
+    ] = False,
+    relative: Annotated[
+        bool, typer.Option("--relative", help="Shares of their sum: many objectives see no scale")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """How the eigenvalues went: the paper's figure, a panel for each run."""
+    from frossl import api
+
+    found = api.spectrum(runs, out=out, of="features" if features else "z", relative=relative)
+    for one in found:
+        told = f"saturates at step {one.saturation}" if one.saturation else "has not saturated"
+        count = len(one.eigenvalues[0])
+        say(f"{one.name}: {told}; λ1/λ{count} = {one.condition:.3g} at the end", to_stderr=json)
+    say(f"spectrum: {Path(out).with_suffix('.png')}, {Path(out).with_suffix('.svg')}", to_stderr=json)
+    if json:
+        print_json({"runs": [one.to_json() for one in found]})
+    return 0
+
+
+@app.command(epilog="Example: frossl compare runs/a runs/b --target 40 --out compare.png")
+def compare(
+    runs: Annotated[list[str], typer.Argument(help="Run folders; those that differ by seed count as one")],
+    target: Annotated[
+        float | None, typer.Option(help="Percent of online accuracy; when was it reached?")
+    ] = None,
+    out: Annotated[str | None, typer.Option(help="A picture, as .png and .svg")] = None,
+    json: Json = False,
+) -> int:
+    """Runs beside each other: accuracy with its error, time and epochs to a target, cost."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from frossl import api
+
+    found = api.compare(runs, target=target, out=out)
+    table = Table(title=f"{found.protocol}; ± one standard error", title_justify="left")
+    table.add_column("")
+    reached = f"to {found.target:g}% online"
+    for title in ("percent", "seeds", f"epochs {reached}", f"minutes {reached}", "ms a step", "peak GB"):
+        table.add_column(title, justify="right")
+    for row in found.to_json()["arms"]:
+        first = row["reached"]
+        table.add_row(
+            row["name"],
+            f"{row['percent']:.1f} ± {row['error']:.1f}",
+            str(len(row["seeds"])),
+            f"{first['epochs']:.1f}" if first else "never",
+            f"{first['seconds'] / 60:.1f}" if first else "never",
+            f"{row['step_ms']:.0f}" if row["step_ms"] is not None else "",
+            f"{row['memory_gb']:.1f}" if row["memory_gb"] is not None else "",
+        )
+    Console(stderr=json).print(table)
+    for pair in found.pairs:
+        how = "separated" if pair.separated else "not separated"
+        said = f"{pair.better} − {pair.other}: {pair.difference:+.1f} ± {pair.error:.1f}, {how}"
+        say(said, to_stderr=json)
+    say(found.verdict(), to_stderr=json)
+    if out is not None:
+        say(f"picture: {Path(out).with_suffix('.png')}, {Path(out).with_suffix('.svg')}", to_stderr=json)
+    if json:
+        print_json(found.to_json())
+    return 0
