@@ -86,9 +86,9 @@ class Frame:
 
     def _head(self, width: int, signs: Signs) -> list[Row]:
         story = self.story
-        title = _spread(Text(story.title, "bold"), Text(story.about, QUIET), width)
+        title = _ends(Text(story.title, "bold"), Text(story.about, QUIET), width)
         if not story.total:
-            return [Row(3, title), Row(0, Text(WAITING, QUIET))]
+            return [*title, Row(0, Text(WAITING, QUIET))]
         share = min(1.0, story.now / story.total)
         words = [f"step {story.now:,} of {story.total:,}", f"{share:.0%}"]
         if story.state == "running" and (left := story.left()) is not None:
@@ -96,7 +96,7 @@ class Frame:
         words.append(f"{clock(story.passed())} passed")
         if story.epochs and "epoch" in story.record:
             words.append(f"epoch {story.record['epoch'] + 1:,} of {story.epochs:,}")
-        return [Row(3, title), Row(2, _bar(share, width, signs)), Row(0, Text(_fitting(words, width)))]
+        return [*title, Row(2, _bar(share, width, signs)), Row(0, Text(_fitting(words, width)))]
 
     def _verdict(self, width: int) -> list[Row]:
         story, rows = self.story, []
@@ -182,10 +182,10 @@ def _fitting(words: Iterable[str], width: int) -> str:
     return line
 
 
-def _spread(left: Text, right: Text, width: int) -> Text:
-    """One at each end; the second one only where there is room."""
+def _ends(left: Text, right: Text, width: int) -> list[Row]:
+    """One at each end of a line; where they do not fit, one below the other."""
     room = width - left.cell_len - right.cell_len
-    return Text.assemble(left, " " * room, right) if room >= 2 else left
+    return [Row(3, Text.assemble(left, " " * room, right))] if room >= 2 else [Row(3, left), Row(8, right)]
 
 
 def _paragraph(text: Text, width: int, when: int) -> list[Row]:
