@@ -178,3 +178,36 @@ def test_in_terminals_of_any_size(pictures, tmp_path, tmux):
     assert "stopped by SIGINT" in end
     assert len(drawn("run")) == 1
     assert tmux("display-message", "-p", "-t", "run", "#{cursor_flag}").strip() == "1"
+
+
+STEPS = """
+import signal, sys, time
+from pathlib import Path
+from frossl.live import Dashboard, Patient, Story
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+with Dashboard(Patient(stderr=True), Story(title="steps")) as shown:
+    for step in range(1, 31):
+        shown.step(step, 30, {"loss": 1.0, "seconds": step / 10})
+        shown.tell("a line")
+        time.sleep(0.1)
+Path(sys.argv[1]).write_text("all steps")
+"""
+
+
+@pytest.mark.parametrize("event", ["closed", "stopped"])
+def test_neither_a_closed_nor_a_stopped_terminal_ends_or_holds_a_run(event, tmp_path, tmux):
+    """A window that is closed under a run that ignores that; and Ctrl-S, after which nothing is taken."""
+    done = tmp_path / "done"
+    path = os.pathsep.join(sys.path)
+    tmux.open("other", ["sleep", "60"], width=80, height=24)
+    tmux.open("run", [*PYTHON, STEPS, str(done)], width=80, height=24, PYTHONPATH=path)
+    wait_for(lambda: any("of 30" in line for line in tmux.shown("run")))
+    if event == "closed":
+        tmux("kill-session", "-t", "run")
+    else:
+        tmux("send-keys", "-t", "run", "C-s")
+    wait_for(done.is_file, seconds=15)
+    if event == "stopped":
+        assert "exit code" not in "".join(tmux.shown("run"))
+        tmux("send-keys", "-t", "run", "C-q")
+        wait_for(lambda: "exit code 0" in "".join(tmux.shown("run")))

@@ -315,7 +315,7 @@ def test_a_terminal_that_takes_no_more_does_not_hold_a_run():
     terminal.free.set()
 
 
-def test_a_narrower_terminal_is_cleared_before_it_is_drawn_anew():
+def test_a_resized_terminal_is_cleared_before_it_is_drawn_anew():
     terminal = Terminal()
     console = on(terminal)
     with Dashboard(console, told()):
@@ -487,9 +487,14 @@ def test_silence_is_said_and_ends_with_news(run):
     assert "no news for 3:2" in "\n".join(drawn(story, 80, 24))
     run.metrics.append(record(20, pace=100.0))  # ten steps take minutes: nothing to worry about
     follower.tell(PlainLines(Patient(file=io.StringIO()), story))
-    os.utime(run.metrics.path, (time.time() - 200, time.time() - 200))
-    follower.metrics.read()
+    follower.metrics.changed -= 200
     assert follower.listen(story, 30) == 0
+
+
+def test_a_run_that_is_still_being_made_is_waited_for(run):
+    (run.path / "status.json").unlink()
+    assert out_of(run, once=True) == ["waiting for the first step"]
+    assert "waiting for the first step" in drawn(Follower(run).story(), 80, 24)
 
 
 def test_a_folder_that_is_not_there_or_goes_is_an_input_error(run, tmp_path):

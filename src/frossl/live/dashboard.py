@@ -245,17 +245,15 @@ class Dashboard:
         """folder: whose status tells how it ended."""
         self.console, self.story, self.folder = console, story, folder
         self._earlier = len(story.lines)
-        self._live, self._width = self._anew(), console.width
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._draw_on, name="frossl-live", daemon=True)
-
-    def _anew(self) -> Live:
-        return Live(
-            console=self.console,
+        self._size = console.size
+        self._live = Live(
+            console=console,
             auto_refresh=False,
             get_renderable=lambda: Frame(self.story),
             vertical_overflow="crop",
         )
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._draw_on, name="frossl-live", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -298,12 +296,9 @@ class Dashboard:
                 self._live.stop()
 
     def _draw(self) -> None:
-        if self.console.width < self._width:  # the terminal has broken the old frame's lines
-            self._live.stop()
+        if self.console.size != self._size:  # the terminal may have broken the old frame's lines
+            self._size = self.console.size
             self.console.clear()
-            self._live = self._anew()
-            self._live.start()
-        self._width = self.console.width
         self._live.refresh()
 
     def _last(self) -> None:

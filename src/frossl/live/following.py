@@ -41,6 +41,9 @@ class Tail:
             seen = self.path.stat()
         except FileNotFoundError:
             return self.offset > 0
+        return self._is_other(seen)
+
+    def _is_other(self, seen: os.stat_result) -> bool:
         return self.offset > 0 and (seen.st_ino != self._file or seen.st_size < self.offset)
 
     def read(self) -> list[dict[str, Any]]:
@@ -50,9 +53,9 @@ class Tail:
             return []
         with file:
             seen = os.fstat(file.fileno())
-            self._file, self.changed = seen.st_ino, seen.st_mtime
-            if seen.st_size == self.offset:
+            if self.offset == seen.st_size or self._is_other(seen):
                 return []
+            self._file, self.changed = seen.st_ino, seen.st_mtime
             file.seek(self.offset)
             whole, end, _ = file.read().rpartition(b"\n")  # behind it, a line that is still being written
         self.offset += len(whole) + len(end)
@@ -131,8 +134,8 @@ class Follower:
 
     def listen(self, story: Story, silent: float) -> float:
         """Seconds without news, where that is long."""
-        newest = max(self._seen.get(self._status, 0) / 1e9, self.metrics.changed, self.looks.changed)
-        pause, usual = time.time() - newest, 0.0
+        begun = self._seen.get(self._status) or self.folder.config_file.stat().st_mtime_ns
+        pause, usual = time.time() - max(begun / 1e9, self.metrics.changed, self.looks.changed), 0.0
         if len(story.times) > 1:
             usual = story.times[-1][1] - story.times[-2][1]
         late = story.state == "running" and pause > max(silent, RECORDS * usual)
@@ -217,4 +220,4 @@ def _leaving_on_ctrl_c() -> Iterator[None]:
             yield
     finally:
         if here:
-            signal.signal(signal.SIGINT, earlier)
+            signal.signal(signal.SIGINT, earlier or signal.SIG_DFL)

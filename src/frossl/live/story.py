@@ -167,7 +167,7 @@ class Story:
         if not self.total:
             return WAITING
         words = [f"step {self.now}/{self.total}"]
-        if (left := self.left()) is not None:
+        if self.state == "running" and (left := self.left()) is not None:
             words.append(f"{clock(left)} left")
         if "loss" in self.record:
             words.append(f"loss {self.record['loss']:.3f}")
