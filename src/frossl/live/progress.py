@@ -1,4 +1,4 @@
-"""A progress bar in a terminal, plain lines elsewhere."""
+"""What pipes and log files get, and bars for work of a known length."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from frossl.live.story import Story
+from frossl.live.words import encodable, harmless
 
 
 class Patient(Console):
@@ -24,57 +20,12 @@ class Patient(Console):
         self.quiet = True
 
 
-def describe(record: dict[str, Any], largest_rank: int) -> str:
-    """`loss −9.81  rank 87/128  540 images/s  learning` from one line of the record."""
-    words = [f"loss {record['loss']:.3f}"]
-    if "effective_rank" in record:
-        words.append(f"rank {record['effective_rank']:.0f}/{largest_rank}")
-    if "images_per_second" in record:
-        words.append(f"{record['images_per_second']:,.0f} images/s")
-    if "verdict" in record:
-        words.append(record["verdict"])
-    return "  ".join(words)
-
-
-class Bar:
-    """Steps done, time left, loss, rank and speed on one line."""
-
-    def __init__(self, console: Console, *, largest_rank: int, start: int = 0) -> None:
-        self.largest_rank = largest_rank
-        self.progress = Progress(
-            BarColumn(bar_width=14),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[numbers]}"),
-            console=console,
-            speed_estimate_period=60,
-        )
-        self.task = self.progress.add_task("training", total=None, numbers="", completed=start)
-
-    def __enter__(self) -> Self:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.progress.stop()
-
-    def step(self, step: int, total: int, record: dict[str, Any] | None) -> None:
-        self.progress.update(self.task, completed=step, total=total)
-        if record:
-            self.progress.update(self.task, numbers=describe(record, self.largest_rank))
-
-    def tell(self, text: str) -> None:
-        self.progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 class PlainLines:
     """A line now and then, for pipes and log files."""
 
-    def __init__(self, console: Console, *, largest_rank: int, every: float = 15.0, start: int = 0) -> None:
-        self.console, self.largest_rank, self.every = console, largest_rank, every
-        self.began, self.first, self.last = time.monotonic(), start, float("-inf")
+    def __init__(self, console: Console, story: Story, *, every: float = 15.0) -> None:
+        self.console, self.story, self.every = console, story, every
+        self.last, self.shown = float("-inf"), -1
 
     def __enter__(self) -> Self:
         return self
@@ -83,18 +34,28 @@ class PlainLines:
         return None
 
     def step(self, step: int, total: int, record: dict[str, Any] | None) -> None:
+        self.story.step(step, total, record)
         now = time.monotonic()
-        if record is None or (now - self.last < self.every and step < total):
-            return
-        self.last = now
-        left = (now - self.began) / (step - self.first) * (total - step)
-        minutes = f"{int(left) // 60}:{int(left) % 60:02d} left"
-        self.console.print(
-            f"step {step}/{total}  {minutes}  {describe(record, self.largest_rank)}", highlight=False
-        )
+        if record is not None and (now - self.last >= self.every or step >= total):
+            self.last = now
+            self.show()
+
+    def show(self) -> None:
+        """Where it is, unless that was the last line."""
+        if self.story.now != self.shown:
+            self.shown = self.story.now
+            self.tell(self.story.line())
+
+    def look(self, record: dict[str, Any]) -> None:
+        if told := self.story.look(record):
+            self.tell(f"step {record.get('step', self.story.now)}: {told}")
+
+    def note(self, text: str) -> None:
+        """For those who look closely: not here."""
 
     def tell(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        line = encodable(harmless(text), self.console.encoding)
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class Counting:
