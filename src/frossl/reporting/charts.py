@@ -38,8 +38,8 @@ class Mark:
     minutes: float | None
 
     def __str__(self) -> str:
-        minutes = "" if self.minutes is None else f", minute {self.minutes:.1f}"
-        return f"step {self.step:,}, epoch {number(self.epoch)}{minutes}"
+        minutes = "" if self.minutes is None else f" · {number(round(self.minutes, 1))} min"
+        return f"epoch {number(round(self.epoch, 2))}{minutes}"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Scale:
         share = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
         return min(1.0, share)
 
-    def ticks(self, about: int = 4) -> list[float]:
+    def ticks(self, about: int = 5) -> list[float]:
         if self.log:
             return self._decades()
         rough = (self.high - self.low) / about
@@ -149,7 +149,7 @@ class Frame:
                 tag("line", x1=self.left(x), x2=self.left(x), y1=floor, y2=floor + 4, class_="axis"),
                 tag("text", number(x), x=self.left(x), y=floor + 16, text_anchor="middle"),
             )
-            for x in self.x.ticks(5)
+            for x in self.x.ticks()
             if self.left(x) < WIDTH - 40
         ]
         base = tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=floor, y2=floor, class_="axis")

@@ -168,7 +168,8 @@ class Facts:
         """The newest record of each protocol on each data set, in the order of their first."""
         newest: dict[tuple[str, str], Record] = {}
         for record in self.evaluation:
-            if isinstance(record.get("percent"), dict) and isinstance(record.get("protocol"), str):
+            known = isinstance(record.get("percent"), dict) and isinstance(record.get("protocol"), str)
+            if known and ordered_rows(record):
                 newest[record["protocol"], str(record.get("data", ""))] = record
         return list(newest.values())
 
