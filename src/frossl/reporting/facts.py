@@ -133,10 +133,10 @@ class Facts:
             epoch = step
         return Mark(step, epoch, seconds / 60 if is_number(seconds) else None)
 
-    def curve(self, key: str, name: str, *, looks: bool = False) -> Curve:
+    def curve(self, key: str, name: str, *, looks: bool = False, place: int = 0) -> Curve:
         """Of a number among the metrics, or the looks."""
         records = self.looks if looks else self.metrics
-        return Curve.of(name, ((self.mark(record), record.get(key)) for record in records))
+        return Curve.of(name, ((self.mark(record), record.get(key)) for record in records), place=place)
 
     @property
     def parts(self) -> list[str]:

@@ -130,7 +130,7 @@ def _runs(runs: Sequence[Facts]) -> Markup:
 
 def _curves(runs: Sequence[Facts]) -> Markup:
     def of(key: str) -> list[Curve]:
-        return [run.curve(key, run.name, looks=True) for run in runs]
+        return [run.curve(key, run.name, looks=True, place=i) for i, run in enumerate(runs)]
 
     titles: Iterable[tuple[str, str]] = (
         ("knn", "kNN while training, percent"),

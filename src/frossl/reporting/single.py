@@ -117,15 +117,16 @@ def _protocol(record: Record, run: Facts, top: float) -> Markup:
     rows = []
     for row in ordered_rows(record):
         percent, interval = record["percent"][row], _table(record, "interval").get(row)
-        known = isinstance(interval, list) and len(interval) == 2 and all(map(is_number, interval))
-        low, high = interval if known else (percent, percent)
+        if not (isinstance(interval, list) and len(interval) == 2 and all(map(is_number, interval))):
+            interval = None
+        low, high = interval or (percent, percent)
         rows.append(
             tag(
                 "tr",
                 tag("th", ROW_NAMES.get(row, row), scope="row"),
                 tag("td", _whisker(percent, low, high, top), class_="whisker"),
                 tag("td", f"{percent:.1f}", class_="percent"),
-                tag("td", f"{low:.1f}–{high:.1f}" if known else ""),
+                tag("td", f"{low:.1f}–{high:.1f}" if interval else ""),
                 class_="trained" if row == "trained" else None,
             )
         )
@@ -159,20 +160,28 @@ def _whisker(percent: float, low: float, high: float, top: float) -> Markup:
 
 
 def _curves(run: Facts) -> Markup:
-    loss = [run.curve("loss", "loss"), *(run.curve(part, part.replace("_", " ")) for part in run.parts)]
+    parts = [run.curve(part, part.replace("_", " "), place=1 + i) for i, part in enumerate(run.parts)]
     ranks = [
-        run.curve(f"{kind}_{key}", f"{name}, {label}" if key == "rankme" else name, looks=True)
-        for kind, name in (("z", "projections"), ("features", "features"))
-        for key, label in (("rank", ""), ("rankme", "RankMe"))
+        run.curve(key, name, looks=True, place=i)
+        for i, (key, name) in enumerate(
+            {
+                "z_rank": "projections",
+                "z_rankme": "projections, RankMe",
+                "features_rank": "features",
+                "features_rankme": "features, RankMe",
+            }.items()
+        )
     ]
     if not any(curve.values for curve in ranks):
         ranks = [run.curve("effective_rank", "projections")]
     accuracy = [
-        run.curve(key, name, looks=True)
-        for key, name in (("knn", "kNN"), ("probe", "probe"), ("probe_views", "probe, training views"))
+        run.curve(key, name, looks=True, place=i)
+        for i, (key, name) in enumerate(
+            {"knn": "kNN", "probe": "probe", "probe_views": "probe, training views"}.items()
+        )
     ]
     charts = [
-        line_chart("Loss and its parts" if run.parts else "Loss", loss),
+        line_chart("Loss and its parts" if parts else "Loss", [run.curve("loss", "loss"), *parts]),
         line_chart("Effective rank", ranks),
         line_chart("Online accuracy, percent", accuracy),
         line_chart("Learning rate", [run.curve("lr", "rate")]),
