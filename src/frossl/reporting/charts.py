@@ -168,7 +168,7 @@ Across = Mapping[str, Callable[[Mark], float | None]]
 TIME: Across = {"epochs": lambda mark: mark.epoch, "minutes": lambda mark: mark.minutes}
 
 
-def line_chart(title: str, curves: Sequence[Curve], *, note: str = "", long: bool = False) -> Markup | None:
+def line_chart(title: str, curves: Sequence[Curve], *, long: bool = False) -> Markup | None:
     """Curves over epochs, and over minutes. long: a table of rows, as the curves have no points in common."""
     curves = [curve for curve in curves if curve.values]
     if not curves:
@@ -186,7 +186,7 @@ def line_chart(title: str, curves: Sequence[Curve], *, note: str = "", long: boo
     if "minutes" not in frames:
         drawn.append(tag("p", "No times were recorded for these numbers.", class_="by-minutes quiet"))
     table = _long_table(title, curves) if long else _wide_table(title, curves)
-    return _figure(title, curves, drawn, _read_out(curves, frames, TIME), table, note)
+    return _figure(title, curves, drawn, _read_out(curves, frames, TIME), table)
 
 
 def _svg(

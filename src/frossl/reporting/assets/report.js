@@ -64,6 +64,7 @@ function cursor(figure) {
     };
     const leave = () => {
       if (document.activeElement === plot && plot.matches(":focus-visible")) return;
+      stop = stops.length - 1;
       group.setAttribute("display", "none");
       at.textContent = rest.at;
       values.forEach((value, i) => { value.textContent = rest.values[i]; });
