@@ -34,12 +34,14 @@ class Mark:
     """Where and when a number was recorded."""
 
     step: int
-    epoch: float
-    minutes: float | None
+    epoch: float | None = None
+    minutes: float | None = None
 
     def __str__(self) -> str:
-        minutes = "" if self.minutes is None else f", minute {self.minutes:.1f}"
-        return f"step {self.step:,}, epoch {number(self.epoch)}{minutes}"
+        if self.epoch is None:
+            return f"step {self.step:,}"
+        minutes = "" if self.minutes is None else f" · {number(round(self.minutes, 1))} min"
+        return f"epoch {number(round(self.epoch, 2))}{minutes}"
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,16 @@ class Curve:
     name: str
     marks: tuple[Mark, ...]
     values: tuple[float, ...]
+    look: str
+    """Its classes in the style sheet: color and dashes."""
 
     @classmethod
-    def of(cls, name: str, points: Iterable[tuple[Mark, object]]) -> Curve:
-        """Of the points that are finite numbers, evenly chosen where there are many, the last among them."""
+    def of(cls, name: str, points: Iterable[tuple[Mark, object]], *, place: int = 0) -> Curve:
+        """Of the points that are finite numbers, evenly chosen where there are many, the last among them.
+        place: its number among the curves of a chart, which gives it its look."""
         kept = thinned([(mark, float(value)) for mark, value in points if is_number(value)], POINTS)
-        return cls(name, tuple(mark for mark, _ in kept), tuple(value for _, value in kept))
+        look = f"{color(place)} dash{place % 4}"
+        return cls(name, tuple(mark for mark, _ in kept), tuple(value for _, value in kept), look)
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -101,7 +107,7 @@ class Scale:
         share = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
         return min(1.0, share)
 
-    def ticks(self, about: int = 4) -> list[float]:
+    def ticks(self, about: int = 5) -> list[float]:
         if self.log:
             return self._decades()
         rough = (self.high - self.low) / about
@@ -149,7 +155,7 @@ class Frame:
                 tag("line", x1=self.left(x), x2=self.left(x), y1=floor, y2=floor + 4, class_="axis"),
                 tag("text", number(x), x=self.left(x), y=floor + 16, text_anchor="middle"),
             )
-            for x in self.x.ticks(5)
+            for x in self.x.ticks()
             if self.left(x) < WIDTH - 40
         ]
         base = tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=floor, y2=floor, class_="axis")
@@ -162,7 +168,7 @@ Across = Mapping[str, Callable[[Mark], float | None]]
 TIME: Across = {"epochs": lambda mark: mark.epoch, "minutes": lambda mark: mark.minutes}
 
 
-def line_chart(title: str, curves: Sequence[Curve], *, note: str = "", long: bool = False) -> Markup | None:
+def line_chart(title: str, curves: Sequence[Curve], *, long: bool = False) -> Markup | None:
     """Curves over epochs, and over minutes. long: a table of rows, as the curves have no points in common."""
     curves = [curve for curve in curves if curve.values]
     if not curves:
@@ -180,14 +186,14 @@ def line_chart(title: str, curves: Sequence[Curve], *, note: str = "", long: boo
     if "minutes" not in frames:
         drawn.append(tag("p", "No times were recorded for these numbers.", class_="by-minutes quiet"))
     table = _long_table(title, curves) if long else _wide_table(title, curves)
-    return _figure(title, curves, drawn, _read_out(curves, frames, TIME), table, note)
+    return _figure(title, curves, drawn, _read_out(curves, frames, TIME), table)
 
 
 def _svg(
     title: str, curves: Sequence[Curve], frame: Frame, read: Callable[[Mark], float | None], **attributes: str
 ) -> Markup:
     lines = []
-    for i, curve in enumerate(curves):
+    for curve in curves:
         points = [
             f"{frame.left(x)} {frame.top(value)}"
             for mark, value in zip(curve.marks, curve.values, strict=True)
@@ -196,7 +202,7 @@ def _svg(
         if not points:
             continue
         path = "M" + "L".join(points) + ("h0" if len(points) == 1 else "")
-        lines.append(tag("path", d=path, class_=f"line {color(i)} dash{i % 4}"))
+        lines.append(tag("path", d=path, class_=f"line {curve.look}"))
     return _drawing(
         joined(frame.axes(), lines), f"{title} over {frame.across}: {_summary(curves)}", **attributes
     )
@@ -222,8 +228,8 @@ def _figure(
 ) -> Markup:
     """A chart, its key with the values under the cursor, and its numbers."""
     keys = [
-        tag("li", swatch(i), tag("span", curve.name), " ", tag("b", number(curve.values[-1])))
-        for i, curve in enumerate(curves)
+        tag("li", _swatch(curve), tag("span", curve.name), " ", tag("b", number(curve.values[-1])))
+        for curve in curves
     ]
     return tag(
         "figure",
@@ -243,9 +249,9 @@ def _step(mark: Mark) -> int:
     return mark.step
 
 
-def swatch(i: int) -> Markup:
-    """The line of curve i, for a key."""
-    line = tag("path", d="M1 5h20", class_=f"line {color(i)} dash{i % 4}")
+def _swatch(curve: Curve) -> Markup:
+    """Its line, for a key."""
+    line = tag("path", d="M1 5h20", class_=f"line {curve.look}")
     return tag("svg", line, viewBox="0 0 22 10", width=22, height=10, aria_hidden="true")
 
 
@@ -265,9 +271,9 @@ def _read_out(curves: Sequence[Curve], frames: Mapping[str, Frame], across: Acro
                 "y": [top(value) for value in curve.values],
                 "at": [str(mark) for mark in curve.marks],
                 "text": [number(value) for value in curve.values],
-                "color": color(i),
+                "look": curve.look,
             }
-            for i, curve in enumerate(curves)
+            for curve in curves
         ]
     )
 
@@ -294,7 +300,8 @@ def _long_table(title: str, curves: Sequence[Curve]) -> Markup:
 
 
 def _cells(mark: Mark) -> list[str]:
-    return [f"{mark.step:,}", number(mark.epoch), "" if mark.minutes is None else number(mark.minutes)]
+    times = ("" if time is None else number(time) for time in (mark.epoch, mark.minutes))
+    return [f"{mark.step:,}", *times]
 
 
 def table(caption: str, names: Sequence[str], rows: Iterable[Sequence[str | Markup]]) -> Markup:
@@ -324,45 +331,21 @@ def spectrum_chart(title: str, one: Trajectory) -> Markup:
     last = f"λ{str(count).translate(str.maketrans('0123456789', '₀₁₂₃₄₅₆₇₈₉'))}"
     told = f"λ₁ / {last} = {number(one.condition)} at the end; "
     told += "not saturated" if one.saturation is None else f"saturates at step {one.saturation:,}"
-    marked = joined(frame.axes(), lines, _saturation(frame, one.saturation))
-    marks = [Mark(step, 0.0, None) for step, _ in chosen]
+    drawn = _drawing(
+        joined(frame.axes(), lines, _saturation(frame, one.saturation)),
+        f"{title}, {count} eigenvalues over steps: {told}",
+        class_="plot by-steps",
+    )
+    marks = tuple(Mark(step) for step, _ in chosen)
     ends = [
-        Curve(name, tuple(marks), tuple(values[i] for _, values in chosen))
-        for i, name in ((0, "λ₁"), (count - 1, last))
-    ]
-    keys = [
-        tag("li", _ramp_swatch(share), tag("span", curve.name), " ", tag("b", number(curve.values[-1])))
-        for share, curve in zip((0, 100), ends, strict=True)
+        Curve(name, marks, tuple(values[i] for _, values in chosen), look)
+        for i, name, look in ((0, "λ₁", "near"), (count - 1, last, "far"))
     ]
     shown = sorted({0, count // 4, count // 2, count - 1})
     rows = [[f"{step:,}", *(number(values[i]) for i in shown)] for step, values in thinned(chosen, ROWS)]
-    data = embedded_json(
-        [
-            {
-                "name": curve.name,
-                "x": {"steps": [frame.left(mark.step) for mark in marks]},
-                "y": [frame.top(value) for value in curve.values],
-                "at": [f"step {mark.step:,}" for mark in marks],
-                "text": [number(value) for value in curve.values],
-                "color": "ink",
-            }
-            for curve in ends
-        ]
-    )
-    return tag(
-        "figure",
-        tag("figcaption", title, tag("span", f"step {chosen[-1][0]:,}", class_="at")),
-        tag("ul", keys, class_="key"),
-        _drawing(marked, f"{title}, {count} eigenvalues over steps: {told}", class_="plot by-steps"),
-        data,
-        tag("p", told, class_="quiet"),
-        tag(
-            "details",
-            tag("summary", "Numbers", tag("span", f" of {title}", class_="unseen")),
-            table(title, ["step", *(f"eigenvalue {i + 1}" for i in shown)], rows),
-        ),
-        class_="chart",
-    )
+    numbers = table(title, ["step", *(f"eigenvalue {i + 1}" for i in shown)], rows)
+    data = _read_out(ends, {"steps": frame}, {"steps": lambda mark: mark.step})
+    return _figure(title, ends, [drawn], data, numbers, told)
 
 
 def _saturation(frame: Frame, step: int | None) -> Markup | None:
@@ -382,11 +365,6 @@ def _saturation(frame: Frame, step: int | None) -> Markup | None:
         ),
         aria_hidden="true",
     )
-
-
-def _ramp_swatch(share: int) -> Markup:
-    line = tag("path", d="M1 5h20", class_="line ramp", style=f"--share:{share}%")
-    return tag("svg", line, viewBox="0 0 22 10", width=22, height=10, aria_hidden="true")
 
 
 def stacked_bar(title: str, parts: Sequence[tuple[str, float]], unit: str) -> Markup:

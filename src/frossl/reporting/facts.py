@@ -133,10 +133,10 @@ class Facts:
             epoch = step
         return Mark(step, epoch, seconds / 60 if is_number(seconds) else None)
 
-    def curve(self, key: str, name: str, *, looks: bool = False) -> Curve:
+    def curve(self, key: str, name: str, *, looks: bool = False, place: int = 0) -> Curve:
         """Of a number among the metrics, or the looks."""
         records = self.looks if looks else self.metrics
-        return Curve.of(name, ((self.mark(record), record.get(key)) for record in records))
+        return Curve.of(name, ((self.mark(record), record.get(key)) for record in records), place=place)
 
     @property
     def parts(self) -> list[str]:
@@ -168,7 +168,8 @@ class Facts:
         """The newest record of each protocol on each data set, in the order of their first."""
         newest: dict[tuple[str, str], Record] = {}
         for record in self.evaluation:
-            if isinstance(record.get("percent"), dict) and isinstance(record.get("protocol"), str):
+            known = isinstance(record.get("percent"), dict) and isinstance(record.get("protocol"), str)
+            if known and ordered_rows(record):
                 newest[record["protocol"], str(record.get("data", ""))] = record
         return list(newest.values())
 

@@ -10,7 +10,7 @@ from frossl.reporting.facts import Facts
 from frossl.reporting.html import Markup, tag
 from frossl.reporting.trajectory import Kind, trajectory
 
-ADVICE_MARKS = {"learning": "↗", "saturated": "→", "stalled": "–", "collapsing": "!", "diverging": "!"}
+SIGNS = {"learning": "↗", "saturated": "→", "stalled": "–", "collapsing": "!", "diverging": "!"}
 
 
 def quiet(text: str) -> Markup:
@@ -27,7 +27,7 @@ def verdict(run: Facts) -> Markup:
         "p",
         tag(
             "strong",
-            tag("span", ADVICE_MARKS.get(kind, "·"), aria_hidden="true"),
+            tag("span", SIGNS.get(kind, "·"), aria_hidden="true"),
             f" {kind}" + (":" if reason else ""),
         ),
         f" {reason}." if reason else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -94,7 +95,7 @@ class Sample:
     def read(cls, path: Path) -> Sample:
         """Nothing is unpickled; a file that is damaged is an InputError."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 arrays = {field.name: file[field.name] for field in fields(cls)}
             return cls(
                 **{
@@ -118,10 +119,11 @@ class Sample:
                     raise InputError(f"the thumbnails are {image.size} pixels in all; make sample.npz again")
                 image.load()
                 side = self.side
-                for quality in (80, 70, 60, 50, 40, 30, 20):
+                for quality in (75, 60, 45, 30, 20):
                     if len(jpeg) <= SHEET_BYTES:
                         break
-                    side = min(side, max(16, round(side * 0.85)))
+                    shrink = max(0.6, math.sqrt(SHEET_BYTES / len(jpeg)))
+                    side = min(side, max(16, round(side * shrink)))
                     size = (self.columns * side, self.rows * side)
                     jpeg = encoded(image.resize(size, Image.Resampling.LANCZOS), quality)
         except (OSError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -131,7 +133,7 @@ class Sample:
 
 def encoded(image: Image.Image, quality: int) -> bytes:
     file = io.BytesIO()
-    image.convert("RGB").save(file, "JPEG", quality=quality, optimize=True)
+    image.convert("RGB").save(file, "JPEG", quality=quality)
     return file.getvalue()
 
 

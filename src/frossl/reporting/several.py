@@ -115,7 +115,7 @@ def _runs(runs: Sequence[Facts]) -> Markup:
                     for name, value in (
                         ("effective rank", _given(run.newest("z_rank"))),
                         ("images a second", _given(run.images_per_second)),
-                        ("minutes", _given(run.seconds / 60)),
+                        ("minutes", _given(round(run.seconds / 60, 1))),
                         ("images", _given(run.images)),
                         ("memory, GB", _given(run.memory_gb)),
                     )
@@ -130,7 +130,7 @@ def _runs(runs: Sequence[Facts]) -> Markup:
 
 def _curves(runs: Sequence[Facts]) -> Markup:
     def of(key: str) -> list[Curve]:
-        return [run.curve(key, run.name, looks=True) for run in runs]
+        return [run.curve(key, run.name, looks=True, place=i) for i, run in enumerate(runs)]
 
     titles: Iterable[tuple[str, str]] = (
         ("knn", "kNN while training, percent"),

@@ -102,33 +102,36 @@ def big_numbers(run: Facts) -> list[Markup]:
 def _accuracy(run: Facts) -> Markup:
     if not run.protocols:
         return quiet("Not measured yet. With labels, `frossl knn RUN` and `frossl probe RUN` do.")
+    best = max(record["percent"][row] for record in run.protocols for row in ordered_rows(record))
+    top = min(100.0, 1.25 * best) or 1.0
+    told = (
+        "Percent right, with the 95% interval. What training added is what lies beyond pixels and untrained."
+    )
     return joined(
-        tag(
-            "p",
-            "Percent right, with the 95% interval. What the network adds is what it has beyond the pixels.",
-        ),
-        tag("div", [_protocol(record, run) for record in run.protocols], class_="cards"),
+        tag("p", told), tag("div", [_protocol(record, run, top) for record in run.protocols], class_="cards")
     )
 
 
-def _protocol(record: Record, run: Facts) -> Markup:
-    intervals = _table(record, "interval")
+def _protocol(record: Record, run: Facts, top: float) -> Markup:
+    """One accuracy by rows. top: where the scale of all of them ends."""
     rows = []
     for row in ordered_rows(record):
-        percent, interval = record["percent"][row], intervals.get(row)
-        low, high = interval if isinstance(interval, list) and len(interval) == 2 else (percent, percent)
+        percent, interval = record["percent"][row], _table(record, "interval").get(row)
+        if not (isinstance(interval, list) and len(interval) == 2 and all(map(is_number, interval))):
+            interval = None
+        low, high = interval or (percent, percent)
         rows.append(
             tag(
                 "tr",
                 tag("th", ROW_NAMES.get(row, row), scope="row"),
-                tag("td", _whisker(percent, low, high), class_="whisker"),
+                tag("td", _whisker(percent, low, high, top), class_="whisker"),
                 tag("td", f"{percent:.1f}", class_="percent"),
-                tag("td", f"{low:.1f}–{high:.1f}" if interval else "", class_="interval"),
+                tag("td", f"{low:.1f}–{high:.1f}" if interval else ""),
                 class_="trained" if row == "trained" else None,
             )
         )
-    titles = [("network", None), ("on a scale to 100", "unseen"), ("percent", "unseen"), ("95%", "unseen")]
-    head = tag("tr", [tag("th", tag("span", name, class_="unseen"), scope="col") for name, _ in titles])
+    titles = ("network", "on a scale", "percent", "95% interval")
+    head = tag("tr", [tag("th", tag("span", title, class_="unseen"), scope="col") for title in titles])
     images, step = record.get("images"), record.get("step")
     notes = [
         f"{images:,} test images" if is_number(images) else None,
@@ -149,34 +152,36 @@ def _protocol(record: Record, run: Facts) -> Markup:
     )
 
 
-def _whisker(percent: float, low: float, high: float) -> Markup:
-    """A point and its interval on a scale from 0 to 100."""
-    x = [round(min(100.0, max(0.0, value)), 1) for value in (low, high, percent)]
-    return tag(
-        "svg",
-        tag("line", x1=0, x2=100, y1=7, y2=7, class_="grid"),
-        tag("line", x1=x[0], x2=x[1], y1=7, y2=7, class_="span"),
-        tag("circle", cx=x[2], cy=7, r=3.2),
-        viewBox="-4 0 108 14",
-        aria_hidden="true",
-    )
+def _whisker(percent: float, low: float, high: float, top: float) -> Markup:
+    """A point and its interval on a scale from 0 to `top`."""
+    left, right, point = (100 * min(1.0, max(0.0, value / top)) for value in (low, high, percent))
+    interval = tag("i", class_="span", style=f"left:{left:.1f}%;width:{right - left:.1f}%")
+    return tag("div", interval, tag("i", class_="dot", style=f"left:{point:.1f}%"), aria_hidden="true")
 
 
 def _curves(run: Facts) -> Markup:
-    loss = [run.curve("loss", "loss"), *(run.curve(part, part.replace("_", " ")) for part in run.parts)]
+    parts = [run.curve(part, part.replace("_", " "), place=1 + i) for i, part in enumerate(run.parts)]
     ranks = [
-        run.curve(f"{kind}_{key}", f"{name}, {label}" if key == "rankme" else name, looks=True)
-        for kind, name in (("z", "projections"), ("features", "features"))
-        for key, label in (("rank", ""), ("rankme", "RankMe"))
+        run.curve(key, name, looks=True, place=i)
+        for i, (key, name) in enumerate(
+            {
+                "z_rank": "projections",
+                "z_rankme": "projections, RankMe",
+                "features_rank": "features",
+                "features_rankme": "features, RankMe",
+            }.items()
+        )
     ]
     if not any(curve.values for curve in ranks):
         ranks = [run.curve("effective_rank", "projections")]
     accuracy = [
-        run.curve(key, name, looks=True)
-        for key, name in (("knn", "kNN"), ("probe", "probe"), ("probe_views", "probe, training views"))
+        run.curve(key, name, looks=True, place=i)
+        for i, (key, name) in enumerate(
+            {"knn": "kNN", "probe": "probe", "probe_views": "probe, training views"}.items()
+        )
     ]
     charts = [
-        line_chart("Loss and its parts" if run.parts else "Loss", loss),
+        line_chart("Loss and its parts" if parts else "Loss", [run.curve("loss", "loss"), *parts]),
         line_chart("Effective rank", ranks),
         line_chart("Online accuracy, percent", accuracy),
         line_chart("Learning rate", [run.curve("lr", "rate")]),

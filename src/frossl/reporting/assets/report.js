@@ -33,7 +33,7 @@ function cursor(figure) {
   for (const plot of figure.querySelectorAll("svg.plot")) {
     const across = [...plot.classList].find((name) => name.startsWith("by-")).slice(3);
     const group = shape("g", plot, "cursor"), line = shape("line", group);
-    const dots = curves.map((curve) => { const dot = shape("circle", group, curve.color); dot.setAttribute("r", 4); return dot; });
+    const dots = curves.map((curve) => { const dot = shape("circle", group, curve.look); dot.setAttribute("r", 4); return dot; });
     const stops = [...new Set(curves.flatMap((curve) => curve.x[across]))].filter((x) => x !== null).sort((a, b) => a - b);
     const [, , width, height] = plot.getAttribute("viewBox").split(" ").map(Number);
     let stop = stops.length - 1;
@@ -64,6 +64,7 @@ function cursor(figure) {
     };
     const leave = () => {
       if (document.activeElement === plot && plot.matches(":focus-visible")) return;
+      stop = stops.length - 1;
       group.setAttribute("display", "none");
       at.textContent = rest.at;
       values.forEach((value, i) => { value.textContent = rest.values[i]; });
