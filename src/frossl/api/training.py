@@ -36,7 +36,7 @@ from frossl.augment import Transform
 from frossl.config import Config, Network, Objective, Precision, Train
 from frossl.data import Dataset
 from frossl.errors import FrosslError, InputError, TrainingError, unknown
-from frossl.live import Bar, PlainLines
+from frossl.live import screen
 from frossl.networks import Encoder
 from frossl.reporting import write_report
 from frossl.runs import RunFolder, command_line, provenance
@@ -364,13 +364,9 @@ def _train(
         with contextlib.suppress(TrainingError):  # of bad files the run itself will tell
             draw_views(config, dataset, folder.views, transform=transform)
     _announce(state, console, wrote, before)
-    largest_rank = min(state.loader.batch_size, config.network.projector_out)
-    screen = (Bar if console.is_terminal else PlainLines)(
-        console, largest_rank=largest_rank, start=state.step
-    )
     try:
-        with screen:
-            engine.fit(state, screen, watches)
+        with screen(console, folder, start=state.step) as shown:
+            engine.fit(state, shown, watches)
     except TrainingError:
         if state.first:
             _report_failure(folder)

@@ -43,6 +43,12 @@ class Screen(Protocol):
     def step(self, step: int, total: int, record: dict[str, Any] | None) -> None:
         """A step is done; on log steps, what was recorded."""
 
+    def look(self, record: dict[str, Any]) -> None:
+        """What was found out about the embeddings, with the verdict, its `reason` and `advice`."""
+
+    def note(self, text: str) -> None:
+        """A line for those who look closely."""
+
     def tell(self, text: str) -> None:
         """A line that must not be overlooked."""
 
@@ -137,8 +143,7 @@ class Book:
                 self.folder.metrics.append(record)
             self.loggers.log(record)
         if self.screen is not None:
-            shown = record and {**record, "verdict": self.verdict.kind}
-            self.screen.step(state.step, state.loader.last, shown)
+            self.screen.step(state.step, state.loader.last, record)
         minutes = (time.monotonic() - self.saved) / 60
         due = train.checkpoint_every is not None and clock.due(train.checkpoint_every)
         late = train.checkpoint_minutes is not None and minutes >= train.checkpoint_minutes
@@ -149,6 +154,8 @@ class Book:
                     self.good = saved
                 self._status("running")
                 self.folder.bad_batch.unlink(missing_ok=True)  # it lies behind us
+            if self.screen is not None:
+                self.screen.note(f"checkpoint {saved.name}")
             self.saved = time.monotonic()
 
     def observe(self, shown: Shown | None, terms: LossTerms, clock: Clock, watches: Sequence[Watch]) -> None:
@@ -170,9 +177,10 @@ class Book:
                 record["verdict"] = self.verdict.kind
                 if self.verdict.kind != earlier.kind:
                     self._status("running")
-                    if self.screen is not None and (self.verdict.bad or earlier.bad):
-                        self.screen.tell(f"step {self.state.step}: {self.verdict}")
             self.folder.diagnostics.append(json_record(record))
+        if self.screen is not None:
+            said = {"reason": self.verdict.reason, "advice": self.verdict.advice} if looked else {}
+            self.screen.look({**record, **said})
         self.loggers.log(record)
 
     @property
