@@ -95,7 +95,7 @@ class Scale:
     def over(cls, values: Iterable[float], *, log: bool = False, margin: float = 0.0) -> Scale:
         known = [value for value in values if not log or value > 0] or [1.0]
         low, high = min(known), max(known)
-        if low == high:
+        if high - low <= 1e-9 * max(abs(low), abs(high)):  # level, but for rounding
             spare = 1.0 if log or low == 0 else abs(low) / 10
             low, high = (low / 2, high * 2) if log else (low - spare, high + spare)
         spare = margin * (high - low)

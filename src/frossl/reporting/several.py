@@ -51,9 +51,8 @@ def _accuracy(runs: Sequence[Facts]) -> Markup:
         return quiet(f"No accuracy to compare: {error}.")
     except (OSError, LookupError, ValueError, TypeError):  # a file of a run that is missing or damaged
         return quiet("No accuracy to compare: the records of a run are damaged or not complete.")
-    said = compared.verdict()
     return joined(
-        tag("p", tag("strong", said[0].upper() + said[1:] + "."), class_="verdict"),
+        tag("p", tag("strong", f"{compared.verdict()}."), class_="verdict"),
         tag("p", f"By {compared.protocol}, best first; the order is a ranking only where that is said."),
         _arms(compared),
         _pairs(compared) if compared.pairs else None,
