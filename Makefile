@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BROWSER := $(VENV)/.browser
 
 .PHONY: setup demo lint test test-slow format clean
 
@@ -25,7 +26,13 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint
+# A browser and axe-core for the tests of the report; where they cannot be had, those are skipped and say so.
+$(BROWSER): $(READY)
+	command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } > /dev/null || true
+	npm install --silent --no-audit --no-fund --prefix $(VENV)/axe axe-core@4 || true
+	touch $@
+
+test: lint $(BROWSER)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
 
 test-slow: $(READY)

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from frossl.config import Config, Data, Network, Objective, Optim, Train, ViewSpec
+from frossl.config import Config, Data, Network, Objective, Optim, Train, ViewSpec, parse_settings
 from frossl.errors import ConfigError, InputError
 
 FULL = Config(
@@ -136,3 +136,43 @@ def test_what_should_be_a_table_is_refused_in_words(text):
 def test_what_a_method_changes_is_checked_like_the_rest():
     with pytest.raises(InputError, match="did you mean optim"):
         Config.from_toml("[methods.byol.optim]\nbase_rate = 1", method="byol")
+
+
+def test_settings_by_their_dotted_names_change_those_and_nothing_else():
+    settings = parse_settings(
+        ["optim.clip=3", "train.seed = 5", "objective.options.normalize=rows", "data.source=my photos"]
+    )
+    changed = FULL.with_settings(settings)
+    assert (changed.optim.clip, changed.train.seed) == (3.0, 5)
+    assert changed.objective.options == {**FULL.objective.options, "normalize": "rows"}
+    assert changed.data.source == "my photos"
+    restored = dataclasses.replace(
+        changed,
+        data=FULL.data,
+        objective=FULL.objective,
+        optim=dataclasses.replace(changed.optim, clip=None),
+        train=dataclasses.replace(changed.train, seed=7),
+    )
+    assert restored == FULL
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("optim.wieght_decay=1", "did you mean optim.weight_decay"),
+        ("optm.clip=1", "did you mean optim"),
+        ("train.seed=x", "train.seed = 'x'.*expected int"),
+        ("views.size=3", "views is no table"),
+        ("train.seed.more=3", "train.seed is no table"),
+        ("train.seed", "'train.seed' is no setting"),
+        ("=3", "'=3' is no setting"),
+    ],
+)
+def test_settings_that_do_not_exist_are_named(setting, words):
+    with pytest.raises(InputError, match=words):
+        FULL.with_settings(parse_settings([setting]))
+
+
+def test_another_view_set_takes_the_place_of_views():
+    changed = FULL.with_settings({"view_set": "multicrop"})
+    assert (changed.view_set, changed.views) == ("multicrop", ())

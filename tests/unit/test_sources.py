@@ -515,3 +515,39 @@ def as_large(kind: str) -> bytes:
 def test_sizes_that_do_not_fit_in_memory_are_refused_by_the_header(kind):
     with pytest.raises(BadFile, match=r"50000 × 50000 pixels are too many|DecompressionBomb"):
         decode(as_large(kind), 32)
+
+
+def test_labels_from_a_table_take_the_place_of_folders(classes, tmp_path):
+    names = list(open_dataset(classes).train.source.names)
+    rows = [f'"{names[0]}",red', f'"{classes / names[1]}",blue', f'"{names[2]}",', "nowhere.jpg,green"]
+    (tmp_path / "labels.csv").write_text("path,label\n" + "\n".join(rows))
+    labels = open_dataset(classes, labels=tmp_path / "labels.csv").train.labels
+    assert labels.names == ("blue", "red")
+    assert labels.values.tolist() == [1, 0, *[-1] * (len(names) - 2)]
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (None, "there is no file"),
+        ("file,label\na,b", "no column `path`"),
+        ("path,label\nnowhere.jpg,a\nelsewhere.jpg,b", "labels no two classes.*such as"),
+    ],
+)
+def test_tables_of_labels_that_say_nothing_are_refused(table, words, classes, tmp_path):
+    if table is not None:
+        (tmp_path / "labels.csv").write_text(table)
+    with pytest.raises(InputError, match=words):
+        open_dataset(classes, labels=tmp_path / "labels.csv")
+
+
+def test_images_to_be_tested_on_may_lie_elsewhere(classes, tmp_path):
+    other = tmp_path / "other"
+    for i in range(3):
+        write_image(other / ("b", "new", "a")[i] / f"{i}.png", width=50, height=70, seed=i)
+    data = open_dataset(classes, test=other, workers=1)
+    assert data.test.source.size == data.train.source.size
+    names = data.test.labels.names
+    assert [names[value] for value in data.test.labels.values.tolist()] == ["a", "b", "new"]
+    assert data.train.labels.names == names
+    assert open_dataset(classes).train.source.digest == data.train.source.digest

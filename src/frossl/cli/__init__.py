@@ -54,6 +54,8 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
     A KeyboardInterrupt in the middle of importing torch would end in one of many tracebacks.
     """
+    if sys.stderr.isatty():
+        sys.stderr.write("\x1b[?25h")  # a bar may have hidden the cursor
     _say("\nfrossl: interrupted")
     sys.stderr.flush()
     os._exit(INTERRUPTED)

@@ -155,7 +155,7 @@ class Book:
                 self._status("running")
                 self.folder.bad_batch.unlink(missing_ok=True)  # it lies behind us
             if self.screen is not None:
-                self.screen.note(f"checkpoint {saved.name}")
+                self.screen.note("checkpoint")
             self.saved = time.monotonic()
 
     def observe(self, shown: Shown | None, terms: LossTerms, clock: Clock, watches: Sequence[Watch]) -> None:
@@ -174,13 +174,13 @@ class Book:
             if looked:
                 self.looks.append(record)
                 earlier, self.verdict = self.verdict, judge(self.looks, warmup=self._warmup)
-                record["verdict"] = self.verdict.kind
+                record |= {"verdict": self.verdict.kind, "reason": self.verdict.reason}
+                record |= {"advice": self.verdict.advice} if self.verdict.advice else {}
                 if self.verdict.kind != earlier.kind:
                     self._status("running")
             self.folder.diagnostics.append(json_record(record))
         if self.screen is not None:
-            said = {"reason": self.verdict.reason, "advice": self.verdict.advice} if looked else {}
-            self.screen.look({**record, **said})
+            self.screen.look(record)
         self.loggers.log(record)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from lightning_fabric import Fabric
@@ -26,6 +26,8 @@ LEAST_STEPS = 4
 """Of a trial, however long they take; the first allocates memory and chooses kernels."""
 SHORTEST_PART = 3
 """A run is thought of as being as fast as the later two thirds of its trial."""
+ENDLESS = 1_000_000
+"""Epochs."""
 IMAGES = (2, 6)
 """Two small batches, whose difference tells what an image takes."""
 BEHIND = 1.25
@@ -51,7 +53,8 @@ def try_out(
     seconds: float,
 ) -> Trial:
     """Train for a while with a state that is thrown away. Every process takes part."""
-    state = build(config, data, RunFolder(os.devnull), fabric, transform)
+    endless = replace(config, train=replace(config.train, epochs=ENDLESS, steps=None))
+    state = build(endless, data, RunFolder(os.devnull), fabric, transform)
     with torch.random.fork_rng(devices=[]):
         step_seconds = _step_seconds(state, seconds)
         image_seconds = _image_seconds(state)
@@ -118,7 +121,7 @@ def memory_of(config: Config, method: JointEmbedding, images: int) -> Memory:
 def _blank_views(config: Config, images: int) -> list[Tensor]:
     channels, sizes = config.network.channels or 3, {spec.size for spec in config.views}
     counts = {size: sum(spec.count for spec in config.views if spec.size == size) for size in sizes}
-    return [torch.rand(counts[size], images, channels, size, size) for size in sorted(sizes, reverse=True)]
+    return [torch.zeros(counts[size], images, channels, size, size) for size in sorted(sizes, reverse=True)]
 
 
 def _kept_bytes(method: JointEmbedding, views: Sequence[Tensor]) -> int:

@@ -20,7 +20,7 @@ VIEWS_BYTES, VIEWS_WIDTH = 600_000, 1000
 """A sheet of views that is larger is made smaller."""
 ROW_NAMES = {
     "pixels": "raw pixels",
-    "colors": "colors alone",
+    "colors": "color statistics",
     "untrained": "untrained network",
     "trained": "trained network",
 }
