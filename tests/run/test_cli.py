@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from frossl.cli import main
+from frossl.config import Config
 from tests.conftest import write_image
 
 FROSSL = [sys.executable, "-m", "frossl"]
 VERBS = (
-    "demo", "pretrain", "resume", "knn", "probe", "finetune", "checkpoints", "spectrum", "compare", "pack",
-    "check", "views", "list",
+    "demo", "pretrain", "resume", "knn", "probe", "finetune", "checkpoints", "spectrum", "compare", "report",
+    "watch", "pack", "check", "views", "list", "recipe", "doctor",
 )  # fmt: skip
 
 
@@ -53,6 +54,7 @@ def test_every_verb_explains_itself(verb, monkeypatch, capsys):
     code, out, _ = call(monkeypatch, capsys, verb, "--help")
     assert code == 0
     assert "Usage" in out
+    assert f"frossl {verb}" in out.partition("Example: ")[2]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +163,7 @@ def test_json_is_the_last_line_of_standard_output(tmp_path, monkeypatch, capsys)
     assert result["run"] == str(tmp_path / "run")
     assert result["seconds"] > 0
     for protocol in ("knn", "probe10"):
-        assert set(result[protocol]) == {"pixels", "untrained", "trained"}
+        assert set(result[protocol]) == {"pixels", "colors", "untrained", "trained"}
         assert all(0 < percent < 100 for percent in result[protocol].values())
     code, out, _ = call(monkeypatch, capsys, "knn", tmp_path / "run", "--json")
     assert json.loads(out.splitlines()[-1])["knn"]["percent"] == result["knn"]
@@ -199,6 +201,50 @@ def test_list_prints_names(monkeypatch, capsys):
     _, out, _ = call(monkeypatch, capsys, "list", "backbones", "--like", "resnet18")
     assert "resnet18" in out.splitlines()
     assert all("resnet18" in line for line in out.splitlines())
+
+
+def test_a_recipe_is_printed_as_it_stands_and_starts_a_run(photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "1")
+    _, out, _ = call(monkeypatch, capsys, "recipe", "default")
+    (tmp_path / "mine.toml").write_text(out)
+    arguments = ["--config", tmp_path / "mine.toml", "--set", "network.width=0.25", "--set", "optim.clip=3"]
+    code, _, err = call(monkeypatch, capsys, "pretrain", photos, "--out", tmp_path / "run", *arguments)
+    assert code == 0, err
+    settled = Config.read(tmp_path / "run" / "config.toml")
+    assert (settled.network.width, settled.optim.clip, settled.optim.base_lr) == (0.25, 3.0, 0.006)
+    code, _, err = call(monkeypatch, capsys, "recipe", "defualt")
+    assert (code, "did you mean default" in err) == (2, True)
+    _, out, _ = call(monkeypatch, capsys, "list", "runs", "--under", tmp_path)
+    assert out.startswith(f"{tmp_path / 'run'}  stopped, step 1 of 100")
+    _, out, _ = call(monkeypatch, capsys, "list", "runs", "--under", tmp_path, "--json")
+    assert set(json.loads(out)["runs"]) == {str(tmp_path / "run")}
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("frossl pre", {"pretrain"}), ("frossl list re", {"recipes"}), ("frossl recipe dem", {"demo"})],
+)
+def test_a_shell_can_complete_commands_and_names(words, offered):
+    environment = {
+        **os.environ,
+        "_FROSSL_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    frossl = Path(sys.executable).with_name("frossl")
+    done = subprocess.run([frossl], capture_output=True, text=True, env=environment, check=False)
+    assert set(done.stdout.split()) == offered, done.stderr
+
+
+def test_importing_the_verbs_takes_little_more_than_torch_and_timm():
+    def seconds(code: str) -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True)
+        return time.perf_counter() - began
+
+    verbs = "import frossl.api as api; api.pretrain, api.knn, api.report"
+    pairs = [(seconds(verbs), seconds("import frossl.compat, torch, timm")) for _ in range(2)]
+    assert min(ours for ours, _ in pairs) < 1.5 * min(theirs for _, theirs in pairs)
 
 
 def test_version(monkeypatch, capsys):

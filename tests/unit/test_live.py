@@ -528,7 +528,7 @@ def test_the_screen_of_a_run_is_chosen_by_where_it_is_shown(run, monkeypatch):
 
 def test_watching_starts_fast_and_without_torch(run):
     code = (
-        "import sys; from frossl.cli.watch import watch; watch(sys.argv[1], once=True);"
+        "import sys; from frossl.cli.reports import watch; watch(sys.argv[1], once=True);"
         "sys.exit(str({'torch', 'numpy', 'matplotlib'} & set(sys.modules)))"
     )
     seconds = []

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 
 import frossl.engine as engine
 from frossl.api.closing import closing_seconds
@@ -16,6 +15,9 @@ from frossl.augment import Transform
 from frossl.config import Config
 from frossl.data import Dataset
 from frossl.errors import InputError
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 TRIAL_SECONDS = 3.0
 """That a run tries itself out for, where only its time left is to be told."""

@@ -9,9 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from lightning_fabric import Fabric
 from rich.console import Console
 
 import frossl.engine as engine
@@ -41,6 +40,9 @@ from frossl.networks import Encoder
 from frossl.reporting import write_report
 from frossl.runs import RunFolder, command_line, provenance
 from frossl.types import Watch
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 class Choices(TypedDict, total=False):

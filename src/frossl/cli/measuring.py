@@ -114,7 +114,7 @@ def _measured(run: str, found: dict[str, Comparison], *, json: bool) -> int:
     return 0
 
 
-@app.command()
+@app.command(epilog="Example: frossl checkpoints runs/photos")
 def checkpoints(run: RunArgument, json: Json = False) -> int:
     """Which checkpoint is best? Neighbours where there are labels, RankMe without."""
     from rich.console import Console

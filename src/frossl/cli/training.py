@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from frossl.engine import Replay
 
 
-@app.command()
+@app.command(epilog="Example: frossl demo --out runs/demo")
 def demo(
     out: Out = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of what fits in seven minutes")] = None,

@@ -7,10 +7,9 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from frossl.augment import Augment, OwnViews, Transform, share_out, view_set
@@ -38,6 +37,9 @@ from frossl.networks import (
 from frossl.optim import build_optimizer, set_lr, warmup_cosine, warmup_stable_decay
 from frossl.runs import RunFolder
 from frossl.types import Batch, Clock
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 DEFAULT_VIEW_SET = "gentle"
 CHECKPOINT_MINUTES = 5.0

@@ -11,20 +11,17 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch.distributed as dist
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
-from lightning_fabric.plugins.environments.lightning import LightningEnvironment
-from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
-from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning_fabric.strategies.ddp import DDPStrategy
-from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch.nn.parallel import DistributedDataParallel
 
 from frossl.config import Train
 from frossl.errors import InputError, LostError
+
+if TYPE_CHECKING:  # importing it takes longer than importing torch: not before a run begins
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
 
 PATIENCE = timedelta(minutes=10)
 """How long a process waits for another that is still connected."""
@@ -37,26 +34,35 @@ _OWN_BUFFERS: dict[str, Any] = {
 """What tells DDP (torch has renamed it) not to send buffers around: every process computes the same."""
 
 
-def _environment() -> ClusterEnvironment:
-    """Who has started this process: torchrun, srun, or nobody in particular.
+def _started_by() -> Literal["torchrun", "srun", "nobody"]:
+    """Who has started this process, of those who start several.
 
     A script of sbatch has SLURM's variables too; only srun says how many tasks its step has.
     """
     env = os.environ
     if {"TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"} <= env.keys():
+        return "torchrun"
+    return "srun" if int(env.get("SLURM_STEP_NUM_TASKS") or 1) > 1 else "nobody"
+
+
+def _environment() -> ClusterEnvironment:
+    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+    from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
+    from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+
+    starter = _started_by()
+    if starter == "torchrun":
         return TorchElasticEnvironment()
-    if int(env.get("SLURM_STEP_NUM_TASKS") or 1) > 1:
-        return SLURMEnvironment(auto_requeue=False)
-    return LightningEnvironment()
+    return SLURMEnvironment(auto_requeue=False) if starter == "srun" else LightningEnvironment()
 
 
 def process_counts(train: Train) -> tuple[int, int]:
     """Processes on each node, and nodes: those that torchrun or srun has started, else what is asked for."""
-    env, environment = os.environ, _environment()
-    if isinstance(environment, TorchElasticEnvironment):
+    env, starter = os.environ, _started_by()
+    if starter == "torchrun":
         devices = int(env["LOCAL_WORLD_SIZE"])
         return devices, int(env["WORLD_SIZE"]) // devices
-    if isinstance(environment, SLURMEnvironment):
+    if starter == "srun":
         nodes = int(env.get("SLURM_STEP_NUM_NODES") or 1)
         return int(env["SLURM_STEP_NUM_TASKS"]) // nodes, nodes
     return train.devices or 1, train.num_nodes or 1
@@ -64,6 +70,10 @@ def process_counts(train: Train) -> tuple[int, int]:
 
 def open_fabric(train: Train, *, devices: int, num_nodes: int) -> Fabric:
     """This process and its device, and, of several, the way to the others."""
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
     one = devices * num_nodes == 1
     return Fabric(
         accelerator=train.device or "cpu",
@@ -80,6 +90,8 @@ def launch(train: Train) -> Fabric:
 
     Each runs the same command (or script) from its beginning, and joins where this function is called.
     """
+    from lightning_fabric.utilities.exceptions import MisconfigurationException
+
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces every process
     devices, num_nodes = process_counts(train)
     wanted = devices * num_nodes

@@ -6,9 +6,9 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -21,6 +21,9 @@ from frossl.methods import JointEmbedding
 from frossl.networks import still_statistics
 from frossl.runs import RunFolder
 from frossl.runs.machine import memory
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 LEAST_STEPS = 4
 """Of a trial, however long they take; the first allocates memory and chooses kernels."""

@@ -6,8 +6,6 @@ import warnings
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -75,6 +73,9 @@ def _standardized(bank: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _fitted(bank: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, strength: float) -> Score:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the accuracy settles long before the weights
         model = LogisticRegression(C=strength, max_iter=200).fit(bank.numpy(), labels.numpy())
