@@ -155,6 +155,7 @@ def test_a_small_labelled_folder_with_odd_names_goes_all_the_way(tmp_path):
     assert "status.json is damaged" in done.stderr
 
 
+@pytest.mark.slow
 def test_json_is_the_last_line_of_standard_output(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FROSSL_MAX_STEPS", "2")
     code, out, err = call(monkeypatch, capsys, "demo", "--out", tmp_path / "run", "--json", "--quiet")

@@ -16,7 +16,6 @@ from frossl.config import Config, Objective, Optim
 from frossl.data import ArraySource, Dataset, Part, open_dataset
 from frossl.engine.step import train_step
 from frossl.errors import InputError
-from frossl.methods import METHODS
 from frossl.networks import read_weights
 from frossl.runs import RunFolder
 from tests.run.test_training import SMALL, assert_same, train, weights
@@ -118,31 +117,6 @@ def test_images_of_any_number_of_channels_train(channels, tmp_path):
 def overlays(name: str) -> dict[str, dict]:
     text = catalog.RECIPES.joinpath(f"{name}.toml").read_text(encoding="utf-8")
     return tomllib.loads(text).get("methods", {})
-
-
-@pytest.mark.parametrize(
-    ("recipe", "method"), [(recipe, method) for recipe in api.recipes() for method in overlays(recipe)]
-)
-def test_what_a_recipe_says_of_a_method_can_be_built(recipe, method):
-    assert method in METHODS
-    config = engine.settle(api.recipe(recipe, method=method), open_dataset("cifar10-mini"))
-    assert config.objective.method == method
-    built = engine.build_method(config)
-    assert isinstance(built.objective, METHODS[method].objective)
-
-
-def test_released_recipes_say_what_the_files_said():
-    def released(method: str) -> tuple:
-        config = api.recipe("released-cifar10", method=method)
-        optim, network = config.optim, config.network
-        projector = (network.projector_hidden, network.projector_out)
-        return optim.optimizer, optim.base_lr, optim.weight_decay, projector
-
-    assert released("frossl") == ("lars", 0.3, 1e-4, (2048, 1024))
-    assert released("byol") == ("lars", 1.0, 1e-5, (4096, 256))
-    assert released("moco") == ("sgd", 0.3, 1e-4, (2048, 256))
-    assert released("wmse") == ("adam", 2e-3, 1e-6, (1024, 64))
-    assert released("simsiam") == ("sgd", 0.5, 1e-5, (2048, 2048))
 
 
 def test_another_method_takes_its_own_options_from_a_configuration(tmp_path, monkeypatch):

@@ -74,7 +74,7 @@ def test_planning_writes_nothing_and_changes_no_random_number(photos, tmp_path, 
     told = json.loads(out)
     assert (told["images"], told["classes"], told["device"]) == (12, 0, "cpu")
     assert told["seconds"] > 0
-    for words in ("12 images", "no labels", "views 2 ×", "ms a step", "GB that are free"):
+    for words in ("12 images", "no labels", "2 × ", "ms a step", "GB that are free"):
         assert words in err
     assert sorted(tmp_path.rglob("*")) == before
     assert torch.equal(state, torch.random.get_rng_state())

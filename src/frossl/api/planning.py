@@ -83,13 +83,13 @@ class Plan:
         sizes = " + ".join(f"{spec.count} × {spec.size} px" for spec in config.views)
         tested = f", tested on {self.test_images:,} others" if self.test_images else ""
         labels = f"{self.classes} classes{tested}" if self.classes else "no labels"
-        threads = f", {torch.get_num_threads()} threads" if train.device == "cpu" else ""
+        threads = f", {_counted(torch.get_num_threads(), 'thread')}" if train.device == "cpu" else ""
         processes = f", {self.processes} processes" if self.processes > 1 else ""
         epochs = self.steps / self.steps_per_epoch
         small = f", {self.at_once} at once" if self.at_once < self.batch_size // self.processes else ""
         rows = {
             "images": f"{self.images:,} images of {config.data.size} px from {config.data.source}; {labels}",
-            "views": f"views {sizes}",
+            "views": sizes,
             "network": f"{config.objective.method}, {network.backbone} (width {network.width:g}, stem "
             f"{network.stem}, {self.parameters / 1e6:.2f} M parameters)",
             "machine": f"{train.device}, {train.precision}{threads}{processes}",
@@ -231,6 +231,10 @@ def in_words(seconds: float) -> str:
         if seconds < limit:
             return f"{seconds / unit:.{0 if seconds / unit >= 10 or unit == 1 else 1}f} {name}"
     return f"{seconds / 86400:.1f} days"
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
 def _gigabytes(count: float) -> str:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 DEFAULT_VIEW_SET = "gentle"
 CHECKPOINT_MINUTES = 5.0
+LARGE = 48
+"""Pixels of stored images that are large for a CPU."""
 
 
 Views = Callable[[Batch, Clock], list[Tensor]]
@@ -140,7 +142,7 @@ def settle(
 
     views: how many there are. transform: the user's function that makes them.
     """
-    specs = config.views
+    specs, device = config.views, config.train.device or best_device()
     if transform is not None:
         count = sum(spec.count for spec in specs) or 2 if views is None else views
         if count < 2:
@@ -148,7 +150,7 @@ def settle(
         own = OwnViews(transform, views=count)
         specs = own.specs(data.train.source.read(torch.arange(1)))
     elif not specs:
-        specs = view_set(config.view_set or DEFAULT_VIEW_SET, size=view_size(data.size), views=views)
+        specs = view_set(config.view_set or DEFAULT_VIEW_SET, size=view_size(data.size, device), views=views)
     elif views is not None:
         specs = share_out(specs, views)
     if sum(spec.count for spec in specs) < 2:
@@ -162,7 +164,6 @@ def settle(
         if "global_views" in inspect.signature(METHODS[name].objective).parameters:
             leading = sum(spec.count for spec in specs if spec.size == sizes[0])
             objective = replace(objective, options={"global_views": leading, **objective.options})
-    device = config.train.device or best_device()
     channels = data.train.source.channels
     if config.network.channels not in (None, channels):
         raise ConfigError("network.channels", config.network.channels, f"the images have {channels}")
@@ -203,10 +204,12 @@ def _name_of(transform: Transform) -> str:
     return str(getattr(transform, "__qualname__", type(transform).__name__))
 
 
-def view_size(stored: int) -> int:
-    """Three quarters of the stored size, in steps of 8: cheaper, and close to the scale at which features
-    are read from whole images later, as crops are magnified on average (docs/decisions.md)."""
-    return max(8, round(0.75 * stored / 8) * 8)
+def view_size(stored: int, device: Device) -> int:
+    """Pixels of a view, in steps of 8: three quarters of the stored size, which is cheaper and close to the
+    scale at which features are read from whole images later, as crops are magnified on average. On a CPU half
+    of larger images: there, more steps teach more than more pixels (docs/decisions.md)."""
+    share = 0.75 * stored if device != "cpu" else max(0.75 * min(stored, LARGE), 0.5 * stored)
+    return max(8, round(share / 8) * 8)
 
 
 def build_method(config: Config, *, pretrained: bool = True) -> JointEmbedding:

@@ -27,8 +27,9 @@ from frossl.networks.weights import load_weights
 
 Stem = Literal["native", "small", "fast"]
 
-SMALL_IMAGE = 64
-"""Up to this many pixels, a stem made for small images is the default."""
+SMALL_IMAGE, SMALL_FOR_RESNET = 64, 40
+"""Up to this many pixels, a stem made for small images is the default; for a ResNet, at 48 its own learned
+more per minute (docs/decisions.md)."""
 
 WITH_STEMS = (ResNet, ConvNeXt, VisionTransformer, EfficientNet, MobileNetV3)
 WITH_WIDTH = (ResNet, ConvNeXt, VisionTransformer)
@@ -49,8 +50,9 @@ def default_stem(network: Network, *, size: int) -> Stem:
 
     `native` for given weights, as that is the stem they have.
     """
-    small = size <= SMALL_IMAGE and network.weights is None
-    return "fast" if small and isinstance(_native(network.backbone), WITH_STEMS) else "native"
+    native = _native(network.backbone)
+    small = size <= (SMALL_FOR_RESNET if isinstance(native, ResNet) else SMALL_IMAGE)
+    return "fast" if small and network.weights is None and isinstance(native, WITH_STEMS) else "native"
 
 
 def build_backbone(network: Network, *, size: int, pretrained: bool = True) -> nn.Module:
