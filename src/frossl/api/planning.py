@@ -63,8 +63,7 @@ class Plan:
         """From the first step to the report."""
         if self.trial is None:
             return None
-        watched = 1 + self.config.diagnostics.share
-        return self.steps * self.trial.step_seconds * watched + self.closing
+        return self.steps * self.trial.step_seconds + self.closing
 
     @property
     def at_once(self) -> int:
@@ -195,8 +194,7 @@ def check_memory(plan: Plan) -> None:
 def _within(plan: Plan, seconds: float) -> Plan:
     """As many steps as end within the time, with what comes after them."""
     assert plan.trial is not None
-    step = plan.trial.step_seconds * (1 + plan.config.diagnostics.share)
-    left = seconds
+    step, left = plan.trial.step_seconds, seconds
     for _ in range(3):  # what comes after depends on how long the training was
         closing = closing_seconds(plan.images, plan.classes, plan.trial.image_seconds, left)
         left = seconds - closing

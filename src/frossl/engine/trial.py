@@ -42,7 +42,10 @@ AROUND = 1 << 28
 
 @dataclass(frozen=True)
 class Trial:
-    """Seconds that a step takes, and that the encoder takes for an image as it is stored."""
+    """Seconds that a step takes, and that the encoder takes for an image as it is stored.
+
+    A young process is slower than an older one, by more than diagnostics will take (docs/decisions.md).
+    """
 
     step_seconds: float
     image_seconds: float
