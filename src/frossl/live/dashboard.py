@@ -128,7 +128,11 @@ class Frame:
             right.append(Row(1, _cell("rank", of, _bar(share, room, signs))))
         if "features_rank" in looks:
             right.append(Row(7, _cell("  features", f"{looks['features_rank']:.0f}")))
-        for when, name, title in ((4, "knn", "kNN"), (4, "probe", "probe"), (6, "probe_views", "probe, views")):
+        for when, name, title in (
+            (4, "knn", "kNN"),
+            (4, "probe", "probe"),
+            (6, "probe_views", "probe, views"),
+        ):
             if name in looks:
                 share = looks[name] / 100
                 right.append(Row(when, _cell(title, f"{looks[name]:.1f}%", _bar(share, room, signs))))
