@@ -240,8 +240,6 @@ class Train:
         micro, minutes = self.micro_batch_size, self.checkpoint_minutes
         _require(micro is None or micro >= 2, "train.micro_batch_size", micro, "give at least 2 images")
         _require(minutes is None or minutes > 0, "train.checkpoint_minutes", minutes, "give more than 0")
-        if self.precision not in (None, *typing.get_args(Precision)):
-            raise unknown("precision", str(self.precision), typing.get_args(Precision))
         twice = len(set(self.loggers)) < len(self.loggers)
         _require(not twice, "train.loggers", self.loggers, "name each once")
         for logger in self.loggers:

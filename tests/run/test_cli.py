@@ -272,7 +272,7 @@ def wait_for(condition, *, seconds: float = 120) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_ends_a_run_cleanly_and_resume_goes_on(number, tmp_path):
     run = tmp_path / "run"
     command = [*FROSSL, "pretrain", "cifar10-mini", "--out", run, "--width", "0.25", "--batch-size", "32"]

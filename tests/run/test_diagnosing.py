@@ -165,6 +165,7 @@ def test_a_run_that_was_collapsing_is_so_after_a_resume_and_its_good_checkpoint_
     assert resumed.status["verdict"]["kind"] == "collapsing"
 
 
+@pytest.mark.slow
 def test_a_probe_beside_a_teacher_is_tested_on_what_it_learned_from(tmp_path):
     """DINO exports a teacher that hardly moves here; a probe of the student must not be asked about that."""
     config = replace(SMALL, objective=Objective("dino", {"outputs": 64, "ema": 1.0, "ema_end": 1.0}))

@@ -95,7 +95,8 @@ def test_against_a_run_and_against_local_weights_of_timm(run, data, tmp_path):
     file = tmp_path / "weights.safetensors"
     save_file({name: tensor.contiguous() for name, tensor in backbone.state_dict().items()}, file)
     found = run.knn(against=[str(run.path), f"resnet18={file}"])
-    assert list(found.scores) == ["pixels", "untrained", "trained", str(run.path), f"resnet18={file}"]
+    others = [str(run.path), f"resnet18={file}"]
+    assert list(found.scores) == ["pixels", "colors", "untrained", "trained", *others]
     assert found.scores[str(run.path)] == found.trained
     with pytest.raises(InputError, match="there is no file"):
         run.knn(against=["resnet18=missing.safetensors"])
@@ -121,6 +122,7 @@ def test_a_public_encoder_sees_images_as_timm_says(tmp_path):
     assert encoder.mean.flatten().tolist() == pytest.approx([0.5, 0.5, 0.5])  # not ImageNet's: its own
 
 
+@pytest.mark.slow  # waits for a network that is not there
 def test_a_public_encoder_that_cannot_be_fetched_says_what_to_give(monkeypatch):
     from frossl.networks import public_encoder
 

@@ -22,8 +22,10 @@ from frossl.networks import Encoder
 from frossl.reporting import Sample, write_report
 from frossl.runs import RunFolder
 
-BANK, TESTED = 2000, 1000
-"""Images whose neighbours are asked for, and who are asked, at the end of every run with labels."""
+LARGEST_BANK, SMALLEST_BANK = 2000, 200
+"""Images that neighbours are sought among, at the end of a run with labels, for half as many."""
+FULL = 120.0
+"""Seconds of training, from which on all of them are; a shorter run has fewer."""
 LARGEST_SAMPLE, SMALLEST_SAMPLE = 3000, 200
 SHARE = 0.05
 """Of the training's time, for the map of a sample."""
@@ -37,8 +39,13 @@ CLUSTERS = 10
 def closing_seconds(images: int, classes: int, image_seconds: float, training: float) -> float:
     """What all of this takes, about, after so many seconds of training."""
     shown = min(images, sample_size(training))
-    asked = 2 * min(images, BANK + TESTED) if classes else 0
+    asked = 2 * min(images, 3 * bank_size(training) // 2) if classes else 0
     return (shown + asked) * image_seconds + MAP_SECONDS * shown + 2.0
+
+
+def bank_size(training: float) -> int:
+    """Images that neighbours are sought among, after so many seconds of training."""
+    return round(min(max(LARGEST_BANK * training / FULL, SMALLEST_BANK), LARGEST_BANK))
 
 
 def sample_size(training: float) -> int:
@@ -50,28 +57,26 @@ def close(
     folder: RunFolder, config: Config, data: Dataset, encoder: Encoder, *, training: float
 ) -> dict[str, Comparison]:
     """Evaluate briefly where there are labels, keep a sample, write the report."""
-    found = evaluate_briefly(folder, config, data, encoder)
+    found = evaluate_briefly(folder, config, data, encoder, bank=bank_size(training))
     take_sample(folder, config, data, encoder, images=sample_size(training))
     write_report([folder.path], folder.report)
     return found
 
 
 def evaluate_briefly(
-    folder: RunFolder, config: Config, data: Dataset, encoder: Encoder
+    folder: RunFolder, config: Config, data: Dataset, encoder: Encoder, *, bank: int
 ) -> dict[str, Comparison]:
     """kNN among a few images beside pixels and the untrained network; nothing where labels are too few."""
     if data.train.labels is None:
         return {}
     try:
-        split = labelled_split(data)
+        split, encoders = labelled_split(data), encoders_of(config, encoder)
     except InputError:
-        return {}  # too few labels to tell anything
-    few = f" (at most {BANK:,} asked, {TESTED:,} tested)"
-    split = replace(
-        split, bank=split.bank.at_most(BANK), test=split.test.at_most(TESTED), note=split.note + few
-    )
-    step = folder.read_status()["step"]
-    subject = Subject(folder, config, step, data.name, split, encoders_of(config, encoder))
+        return {}  # too few labels to tell anything, or the weights that it began from are gone
+    among, tested = split.bank.at_most(bank), split.test.at_most(bank // 2)
+    note = f"{split.note}; briefly: {len(tested.ids):,} images, neighbours among {len(among.ids):,}"
+    split = replace(split, bank=among, test=tested, note=note)
+    subject = Subject(folder, config, folder.read_status()["step"], data.name, split, encoders)
     return measured(subject, ["knn"])
 
 
@@ -139,7 +144,7 @@ def _flat(rows: NDArray[np.float32]) -> tuple[NDArray[np.float32], str]:
     length = np.linalg.norm(rows, axis=1, keepdims=True)
     unit = rows / np.maximum(length, 1e-12)
     few = PCA(min(30, *unit.shape), random_state=0).fit_transform(unit)
-    if len(rows) < SMALLEST_SAMPLE or np.ptp(few) < 1e-6:
+    if len(rows) <= SMALLEST_SAMPLE or np.ptp(few) < 1e-6:
         return np.pad(few[:, :2], ((0, 0), (0, max(0, 2 - few.shape[1])))), "principal components"
     return TSNE(init="pca", random_state=0, max_iter=500).fit_transform(few), "t-SNE"
 

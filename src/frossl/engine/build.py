@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -103,6 +103,8 @@ def check(config: Config) -> None:
         raise unknown("method", name, METHODS)
     split_options(config)
     check_backbone(config.network.backbone)
+    if config.train.precision not in (None, *get_args(Precision)):
+        raise unknown("precision", str(config.train.precision), get_args(Precision))
     if config.train.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("train.device", "cuda", "torch sees no CUDA device here; use cpu")
     if config.train.device == "mps" and not torch.backends.mps.is_available():
