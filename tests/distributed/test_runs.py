@@ -56,6 +56,7 @@ def test_two_processes_learn_as_one_does(pair, tmp_path):
         assert two["loss"] == pytest.approx(one["loss"], abs=0.4)
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_process_stops_all_at_one_step_and_they_go_on_together(pair, tmp_path):
     process = start(config("frossl"), tmp_path / "run", "--devices", "2")
     wait_for(process, lambda: steps_of(tmp_path / "run") >= 10)

@@ -28,7 +28,7 @@ from frossl.runs import RunFolder
 from tests.contract.test_methods import OPTIONS
 from tests.run.test_training import SMALL, assert_same, train, weights
 
-QUICK = ("frossl", "moco", "corinfomax", "dino")
+QUICK = ("frossl", "dino")
 STEPS = 60
 PATIENCE = 120
 
@@ -148,7 +148,7 @@ def test_a_finished_run_goes_on_to_a_new_end(tmp_path, capfd):
     run = train(tmp_path / "run", config=config("frossl"))
     api.resume(run.path, epochs=2)
     said = capfd.readouterr().err
-    assert "1 epochs become 2" in said
+    assert "60 steps become 120" in said
     # a cosine of twice the length is about half-way here, where the old one had come to its end
     assert "rate 0.00" in said
     assert "where it would have been 0)" in said

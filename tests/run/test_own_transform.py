@@ -100,6 +100,7 @@ def test_views_of_other_channels_are_refused_and_of_other_precision_taken(batch)
     assert OwnViews(lambda image: image.double())(batch, CLOCK)[0].dtype == torch.float32
 
 
+@pytest.mark.slow
 def test_a_run_with_a_transform_goes_on_with_it_to_the_same_bits(tmp_path, monkeypatch):
     config = api.recipe("demo")
     settings = {"config": config, "epochs": 1, "batch_size": 500, "transform": classic, "quiet": True}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -111,17 +113,15 @@ class Tmux:
     """Terminals of their own server."""
 
     def __init__(self) -> None:
-        self.server = f"frossl-{os.getpid()}"
+        self.server = f"frossl-{uuid.uuid4().hex[:8]}"
 
     def __call__(self, *arguments: str) -> str:
         command = ["tmux", "-L", self.server, "-f", os.devnull, *arguments]
-        environment = dict(os.environ)  # without the COLUMNS that readline has put into pytest's own
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-        return done.stdout
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     def open(self, name: str, command: list[str], *, width: int, height: int, **environment: str) -> None:
         words = [*(f"{key}={value}" for key, value in environment.items()), *command]
-        line = f"env {shlex.join(words)}; echo exit code $?; sleep 60"
+        line = f"env -u COLUMNS -u LINES {shlex.join(words)}; echo exit code $?; sleep 60"
         self("new-session", "-d", "-s", name, "-x", str(width), "-y", str(height), line)
 
     def shown(self, name: str) -> list[str]:
@@ -134,9 +134,11 @@ def tmux() -> Iterator[Tmux]:
         pytest.skip("tmux is not installed: real terminals are not tried")
     terminals = Tmux()
     yield terminals
-    terminals("kill-server")
+    with contextlib.suppress(subprocess.CalledProcessError):  # it ends with its last terminal
+        terminals("kill-server")
 
 
+@pytest.mark.slow
 def test_in_terminals_of_any_size(pictures, tmp_path, tmux):
     """A run and its watchers, resized while they live; each leaves its last frame and a cursor behind."""
     run = tmp_path / "run"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+import torch
 from rich.console import Console
 
 import frossl.engine as engine
@@ -390,7 +391,7 @@ def _end(state: engine.State, dataset: Dataset, folder: RunFolder, console: Cons
     if folder.read_status()["state"] != "finished":
         write_report([folder.path], folder.report)
         return
-    with console.status("evaluating, and writing the report"):
+    with console.status("evaluating, and writing the report"), torch.random.fork_rng(devices=[]):
         training = max((record["seconds"] for record in folder.metrics), default=0.0)
         close(folder, state.config, dataset, load_encoder(folder.path), training=training)
 
@@ -417,6 +418,9 @@ def _announce(state: engine.State, console: Console, wrote: int, before: Train |
         say(console, f"fewer images than a batch of {config.train.batch_size}: every batch holds all of them")
     if before is not None:
         say(console, f"going on from step {state.step} of {loader.total}")
+        if loader.processes > 1:
+            share = -(-loader.batch_size // loader.processes)
+            say(console, f"{loader.processes} processes, each with {share} images")
         if (before.epochs, before.steps) != (config.train.epochs, config.train.steps):
             now = loader.clock(state.step)
             then = replace(now, total=before.steps or before.epochs * loader.steps_per_epoch)
