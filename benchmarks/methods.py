@@ -129,7 +129,8 @@ def multicrop(minutes: float) -> list[Arm]:
     torch.set_num_threads(1)
     for _ in range(3):
         for name, config in configs.items():
-            seconds[name].append(engine.seconds_per_step(engine.settle(config, data), data, steps=12))
+            trial = engine.try_out(engine.settle(config, data), data, seconds=2.0)
+            seconds[name].append(trial.step_seconds)
     arms = []
     for name, config in configs.items():
         epoch = statistics.median(seconds[name]) * (len(data.train.source) // config.train.batch_size)
