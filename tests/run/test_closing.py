@@ -60,7 +60,7 @@ def test_the_sample_holds_what_the_encoder_makes_of_the_images(place):
 
 def test_a_run_with_labels_says_how_good_it_is(place):
     (record,) = frossl.Run(place / "run").evaluation
-    assert record["protocol"] == "kNN, k 20"
+    assert record["protocol"] == "kNN, k 20, brief"
     assert set(record["percent"]) == {"pixels", "colors", "untrained", "trained"}
     assert record["percent"]["colors"] == 100.0  # two pictures, twelve copies of each to learn from
 

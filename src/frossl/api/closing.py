@@ -74,10 +74,10 @@ def evaluate_briefly(
     except InputError:
         return {}  # too few labels to tell anything, or the weights that it began from are gone
     among, tested = split.bank.at_most(bank), split.test.at_most(bank // 2)
-    note = f"{split.note}; briefly: {len(tested.ids):,} images, neighbours among {len(among.ids):,}"
+    note = f"{split.note}: {len(tested.ids):,} images, with neighbours among {len(among.ids):,}"
     split = replace(split, bank=among, test=tested, note=note)
     subject = Subject(folder, config, folder.read_status()["step"], data.name, split, encoders)
-    return measured(subject, ["knn"])
+    return measured(subject, ["knn"], brief=True)
 
 
 def take_sample(

@@ -67,7 +67,10 @@ def measure(
     return measured(subject, protocols, crops)
 
 
-def measured(subject: Subject, protocols: Iterable[str], crops: int | None = None) -> dict[str, Comparison]:
+def measured(
+    subject: Subject, protocols: Iterable[str], crops: int | None = None, *, brief: bool = False
+) -> dict[str, Comparison]:
+    """brief: on some of the images only, which is another protocol."""
     if crops is not None and set(subject.encoders) - {"untrained", "trained"}:
         raise InputError("crops are cut for this run's networks; measure others without --crops")
     split, largest = subject.split, max(subject.config.views, key=lambda spec: spec.size)
@@ -87,6 +90,7 @@ def measured(subject: Subject, protocols: Iterable[str], crops: int | None = Non
     comparisons = {}
     for name, (title, accuracy) in named.items():
         title += f", bag of {crops} crops" if crops else ""
+        title += ", brief" if brief else ""
         scores = {row: accuracy(*four) for row, four in rows.items()}
         comparisons[name] = subject.keep(Comparison(title, split.note, scores))
     return comparisons

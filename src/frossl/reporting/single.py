@@ -74,6 +74,7 @@ def _header(run: Facts) -> Markup:
 def big_numbers(run: Facts) -> list[Markup]:
     found: list[tuple[str, str, str]] = []
     knn = [record for record in run.protocols if record["protocol"].startswith("kNN")]
+    knn.sort(key=lambda record: record["protocol"].endswith("brief"))  # a whole measurement says more
     if knn and is_number(trained := knn[0]["percent"].get("trained")):
         beside = [
             f"{ROW_NAMES[row].split()[-1] if row == 'pixels' else 'untrained'} {value:.1f}"
