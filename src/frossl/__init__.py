@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from frossl.api import compare as compare
     from frossl.api import demo as demo
     from frossl.api import doctor as doctor
+    from frossl.api import export as export
     from frossl.api import finetune as finetune
     from frossl.api import knn as knn
     from frossl.api import linear as linear
@@ -123,6 +124,7 @@ _HOME = {
     "corinfomax_loss": "objectives",
     "demo": "api",
     "doctor": "api",
+    "export": "api",
     "dino_loss": "objectives",
     "empssl_loss": "objectives",
     "finetune": "api",

@@ -39,6 +39,31 @@ def settled(config: Config, *, views: int | None = None) -> Config:
     return engine.settle(config, data, views=views)
 
 
+@pytest.mark.parametrize(
+    ("stored", "device", "view", "stem", "stages"),
+    [
+        (32, "cpu", 20, "fast", 3),
+        (28, "cpu", 20, "fast", 3),
+        (48, "cpu", 32, "fast", None),
+        (64, "cpu", 32, "fast", None),
+        (96, "cpu", 48, "native", None),
+        (32, None, 20, "fast", 3),
+    ],
+)
+def test_small_images_get_small_networks(stored, device, view, stem, stages, monkeypatch):
+    """What `frossl pretrain DATA` chooses, as docs/decisions.md measured it; what is given stays."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    images = ArraySource(torch.zeros(8, 3, stored, stored, dtype=torch.uint8))
+    data = Dataset("images", Part(images, None), None, ((0.5,) * 3, (0.25,) * 3))
+    config = catalog.recipe("default")
+    config = replace(config, train=replace(config.train, device=device))
+    found = engine.settle(config, data)
+    assert (found.views[0].size, found.network.stem, found.network.stages) == (view, stem, stages)
+    assert engine.settle(found, data) == found
+    given = replace(config, network=replace(config.network, stem="fast"))
+    assert engine.settle(given, data).network.stages is None
+
+
 # What the files have, written down from the files: optimizer and rate, weight decay, projector.
 # Columns: CIFAR, STL-10, Tiny ImageNet, ImageNet-100. One entry stands for all four.
 COLUMNS = {"cifar10": 0, "cifar100": 0, "stl10": 1, "tiny-imagenet": 2, "imagenet100": 3, "imagenet": 3}

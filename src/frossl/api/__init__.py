@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from frossl.api.catalog import recipes as recipes
     from frossl.api.examination import Examination as Examination
     from frossl.api.examination import doctor as doctor
+    from frossl.api.exporting import export as export
     from frossl.api.first_run import Demo as Demo
     from frossl.api.first_run import demo as demo
     from frossl.api.looking import check as check
@@ -54,6 +55,7 @@ _HOME = {
     "compare": "api.reports",
     "demo": "api.first_run",
     "doctor": "api.examination",
+    "export": "api.exporting",
     "finetune": "api.measuring",
     "knn": "api.measuring",
     "linear": "api.measuring",

@@ -86,11 +86,12 @@ class Plan:
         processes = f", {self.processes} processes" if self.processes > 1 else ""
         epochs = self.steps / self.steps_per_epoch
         small = f", {self.at_once} at once" if self.at_once < self.batch_size // self.processes else ""
+        stages = f", {network.stages} stages" if network.stages else ""
         rows = {
             "images": f"{self.images:,} images of {config.data.size} px from {config.data.source}; {labels}",
             "views": sizes,
             "network": f"{config.objective.method}, {network.backbone} (width {network.width:g}, stem "
-            f"{network.stem}, {self.parameters / 1e6:.2f} M parameters)",
+            f"{network.stem}{stages}, {self.parameters / 1e6:.2f} M parameters)",
             "machine": f"{train.device}, {train.precision}{threads}{processes}",
             "steps": f"{epochs:.3g} epochs of {self.steps_per_epoch} steps, batch {self.batch_size}{small}; "
             f"{optim.optimizer}, rate {optim.base_lr:g} per {optim.lr_batch} images = "

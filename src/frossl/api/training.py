@@ -31,7 +31,7 @@ from frossl.api.shared import (
     opened,
     say,
 )
-from frossl.artifacts import load_encoder, save_encoder
+from frossl.artifacts import load_encoder, save_encoder, write_card
 from frossl.augment import Transform
 from frossl.config import Config, Network, Objective, Precision, Train
 from frossl.data import Dataset
@@ -385,7 +385,8 @@ def _end(state: engine.State, dataset: Dataset, folder: RunFolder, console: Cons
     """The encoder, and the report; of a run that came to its end, an evaluation and a sample for it too."""
     mean, std = dataset.statistics
     encoder = Encoder(state.method.encoder, size=dataset.size, mean=mean, std=std)
-    save_encoder(encoder, folder)
+    save_encoder(encoder, state.config, folder)
+    write_card(folder)
     if bad := dataset.train.source.bad_files():
         say(console, f"{len(bad)} files could not be read, others took their place: {folder.bad_files}")
     if folder.read_status()["state"] != "finished":
@@ -394,6 +395,7 @@ def _end(state: engine.State, dataset: Dataset, folder: RunFolder, console: Cons
     with console.status("evaluating, and writing the report"), torch.random.fork_rng(devices=[]):
         training = max((record["seconds"] for record in folder.metrics), default=0.0)
         close(folder, state.config, dataset, load_encoder(folder.path), training=training)
+        write_card(folder)
 
 
 def _report_failure(folder: RunFolder) -> None:

@@ -1,5 +1,18 @@
-"""What a run leaves for others: encoder files."""
+"""What a run leaves for others: encoder files, model cards, exports."""
 
-from frossl.artifacts.encoder import load_encoder, save_encoder
+from frossl.artifacts.card import model_card
+from frossl.artifacts.design import Design
+from frossl.artifacts.encoder import load_encoder, read_encoder, save_encoder, write_card, write_encoder
+from frossl.artifacts.export import FORMATS, export_encoder
 
-__all__ = ["load_encoder", "save_encoder"]
+__all__ = [
+    "FORMATS",
+    "Design",
+    "export_encoder",
+    "load_encoder",
+    "model_card",
+    "read_encoder",
+    "save_encoder",
+    "write_card",
+    "write_encoder",
+]

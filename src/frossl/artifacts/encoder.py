@@ -1,45 +1,85 @@
-"""Encoder files: safetensors with timm's own keys, and how to prepare images for it."""
+"""Encoder files: safetensors with timm's own keys, and a header that says what they are. No pickles."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load, save
-from torch import nn
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 
+from frossl.artifacts.card import model_card
+from frossl.artifacts.design import Design
 from frossl.config import Config
 from frossl.errors import InputError
-from frossl.networks import Encoder, build_backbone
+from frossl.networks import Encoder
 from frossl.runs import RunFolder
 from frossl.runs.folder import write_atomically
 
+HEADER = "frossl"
+"""The only key of the file's metadata: safetensors writes several in any order, and the bytes must repeat."""
+NAMES = ("encoder.safetensors", "model.safetensors")
+"""Of encoder files in a folder: of a run and of an export, and as Hugging Face has it."""
 
-def save_encoder(encoder: Encoder, folder: RunFolder) -> None:
+
+def save_encoder(encoder: Encoder, config: Config, folder: RunFolder) -> None:
+    """Into the run folder, with how images are prepared."""
+    design = Design.of(encoder, config)
+    write_encoder(folder.encoder, encoder, design)
+    folder.write_json(folder.preprocess.name, design.preprocess)
+
+
+def write_card(folder: RunFolder) -> None:
+    """The model card of a run, with the figures that it has by now."""
+    encoder, design = read_encoder(folder.path)
+    folder.write_text(folder.card.name, model_card(encoder, design, folder))
+
+
+def write_encoder(path: Path, encoder: Encoder, design: Design) -> None:
     weights = {name: tensor.contiguous().cpu() for name, tensor in encoder.backbone.state_dict().items()}
-    write_atomically(folder.encoder, lambda file: file.write(save(weights)))
-    folder.write_json(
-        folder.preprocess.name,
-        {
-            "size": encoder.size,
-            "resize": "shorter side, bicubic, antialiased; then the central square",
-            "mean": encoder.mean.flatten().tolist(),
-            "std": encoder.std.flatten().tolist(),
-        },
-    )
+    write_atomically(path, lambda file: file.write(save(weights, metadata={HEADER: design.to_json()})))
 
 
-def load_encoder(run: str | Path) -> Encoder:
-    """The trained encoder of a run folder, in evaluation mode. Nothing is unpickled."""
-    folder = RunFolder.open(run)
-    if not folder.encoder.is_file():
-        raise InputError(f"{run} has no encoder yet; finish the run with `frossl resume {run}`")
-    config, prepare = Config.read(folder.config_file), folder.read_json(folder.preprocess.name)
-    largest = max(spec.size for spec in config.views)
-    backbone: nn.Module = build_backbone(config.network, size=largest, pretrained=False)
+def load_encoder(path: str | Path) -> Encoder:
+    """A trained encoder with its preprocessing, in evaluation mode: of a run folder, of an exported folder,
+    or of a file `encoder.safetensors` alone. Nothing is unpickled.
+
+    Call it with images (N, C, H, W), uint8 or float in [0, 1], of any size: pooled features (N, F).
+    `feature_map` gives (N, F, h, w) and `patch_tokens` (N, h·w, F) from before the pooling.
+    """
+    return read_encoder(path)[0]
+
+
+def read_encoder(path: str | Path) -> tuple[Encoder, Design]:
+    file = _find(Path(path).expanduser())
     try:
-        backbone.load_state_dict(load(folder.encoder.read_bytes()))
-    except (SafetensorError, RuntimeError) as error:
-        raise InputError(f"{folder.encoder} does not fit its config.toml ({error}); train again") from None
-    encoder = Encoder(backbone, size=prepare["size"], mean=prepare["mean"], std=prepare["std"])
-    return encoder.eval()
+        with safe_open(file, framework="pt") as opened:
+            metadata = opened.metadata() or {}
+            if HEADER not in metadata:
+                raise InputError("it does not say what network it is of; give the file of a run")
+            design = Design.from_json(metadata[HEADER])
+            with torch.random.fork_rng(devices=[]):
+                encoder = design.build()
+            encoder.backbone.load_state_dict({name: opened.get_tensor(name) for name in opened.keys()})  # noqa: SIM118
+    except (InputError, SafetensorError, RuntimeError, OSError) as error:
+        raise InputError(f"{file} cannot be read as an encoder: {_first_line(error)}") from None
+    return encoder.eval(), design
+
+
+def _find(path: Path) -> Path:
+    if path.is_file():
+        return path
+    for name in NAMES:
+        if (path / name).is_file():
+            return path / name
+    if (path / "config.toml").is_file():
+        again = f"frossl resume {shlex.quote(str(path))}"
+        raise InputError(f"{path} has no encoder yet; finish the run with `{again}`")
+    if path.is_dir():
+        raise InputError(f"{path} holds neither a run nor an encoder; give the folder passed to --out")
+    raise InputError(f"there is no run at {path}; check the path")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

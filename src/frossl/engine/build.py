@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from frossl.networks import (
     build_backbone,
     build_projector,
     check_backbone,
+    default_stages,
     default_stem,
     features_of,
     freeze_layers,
@@ -170,7 +172,11 @@ def settle(
     if config.network.channels not in (None, channels):
         raise ConfigError("network.channels", config.network.channels, f"the images have {channels}")
     network = replace(config.network, channels=channels)
-    stem = network.stem or default_stem(network, size=max(spec.size for spec in specs))
+    if network.stem is None:
+        size = max(spec.size for spec in specs)
+        network = replace(network, stem=default_stem(network, size=size))
+        if device == "cpu" and network.stages is None:
+            network = replace(network, stages=default_stages(network, size=size))
     channels_last = config.train.channels_last
     devices, num_nodes = process_counts(config.train)
     batch = min(config.train.batch_size, len(data.train.source))
@@ -184,7 +190,7 @@ def settle(
     return replace(
         config,
         data=replace(config.data, size=data.size),
-        network=replace(network, stem=stem),
+        network=network,
         objective=objective,
         train=replace(
             config.train,
@@ -207,11 +213,11 @@ def _name_of(transform: Transform) -> str:
 
 
 def view_size(stored: int, device: Device) -> int:
-    """Pixels of a view, in steps of 8: three quarters of the stored size, which is cheaper and close to the
-    scale at which features are read from whole images later, as crops are magnified on average. On a CPU half
-    of larger images: there, more steps teach more than more pixels (docs/decisions.md)."""
-    share = 0.75 * stored if device != "cpu" else max(0.75 * min(stored, LARGE), 0.5 * stored)
-    return max(8, round(share / 8) * 8)
+    """Pixels of a view, in steps of 4: three quarters of the stored size, which is cheaper and close to the
+    scale at which features are read from whole images later, as crops are magnified on average. On a CPU five
+    eighths, and half of larger images: there, more steps teach more than more pixels (docs/decisions.md)."""
+    share = 0.75 * stored if device != "cpu" else max(0.625 * min(stored, LARGE), 0.5 * stored)
+    return max(8, math.ceil(share / 4) * 4)
 
 
 def build_method(config: Config, *, pretrained: bool = True) -> JointEmbedding:

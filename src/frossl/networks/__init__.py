@@ -1,6 +1,14 @@
 """Networks: backbones by timm's names, with a stem for small images and a width; projectors; encoders."""
 
-from frossl.networks.backbone import build_backbone, check_backbone, default_stem, timm_names
+from frossl.networks.backbone import (
+    build_backbone,
+    check_backbone,
+    default_stages,
+    default_stem,
+    timm_lines,
+    timm_names,
+    timm_options,
+)
 from frossl.networks.ema import follow, teacher_of
 from frossl.networks.encoder import Encoder, features_of
 from frossl.networks.layers import (
@@ -23,6 +31,7 @@ __all__ = [
     "build_predictor",
     "build_projector",
     "check_backbone",
+    "default_stages",
     "default_stem",
     "features_of",
     "follow",
@@ -37,5 +46,7 @@ __all__ = [
     "still_statistics",
     "synchronized",
     "teacher_of",
+    "timm_lines",
     "timm_names",
+    "timm_options",
 ]

@@ -31,8 +31,13 @@ SMALL_IMAGE, SMALL_FOR_RESNET = 64, 40
 """Up to this many pixels, a stem made for small images is the default; for a ResNet, at 48 its own learned
 more per minute (docs/decisions.md)."""
 
+SMALL_FOR_STAGES = 24
+"""Up to this many, three stages of a ResNet learn more per minute than four (docs/decisions.md)."""
+
 WITH_STEMS = (ResNet, ConvNeXt, VisionTransformer, EfficientNet, MobileNetV3)
 WITH_WIDTH = (ResNet, ConvNeXt, VisionTransformer)
+STAGES = ("layer1", "layer2", "layer3", "layer4")
+"""Of a ResNet."""
 
 
 def timm_names() -> list[str]:
@@ -55,6 +60,15 @@ def default_stem(network: Network, *, size: int) -> Stem:
     return "fast" if small and network.weights is None and isinstance(native, WITH_STEMS) else "native"
 
 
+def default_stages(network: Network, *, size: int) -> int | None:
+    """Of a ResNet with a stem for small images, those that still have places to tell apart; all, if None.
+
+    The last one of the four has three quarters of the weights, and at 20 pixels two places a side.
+    """
+    resnet = isinstance(_native(network.backbone), ResNet)
+    return 3 if resnet and network.stem == "fast" and size <= SMALL_FOR_STAGES else None
+
+
 def build_backbone(network: Network, *, size: int, pretrained: bool = True) -> nn.Module:
     """The network for images of `size` pixels (others work too), with `num_features` outputs.
 
@@ -66,10 +80,9 @@ def build_backbone(network: Network, *, size: int, pretrained: bool = True) -> n
     return model
 
 
-def _architecture(network: Network, size: int) -> nn.Module:
-    check_backbone(network.backbone)
-    native = _native(network.backbone)
-    stem = network.stem or default_stem(network, size=size)
+def timm_options(network: Network, *, size: int) -> dict[str, Any]:
+    """What timm is called with. A frossl stem and cut come after it: see `timm_lines`."""
+    native, stem = _native(network.backbone), _stem(network, size)
     if stem != "native" and not isinstance(native, WITH_STEMS):
         raise ConfigError("network.stem", stem, f"{network.backbone} has only the stem 'native'")
     if network.width != 1 and not isinstance(native, WITH_WIDTH):
@@ -81,7 +94,7 @@ def _architecture(network: Network, size: int) -> nn.Module:
     if network.drop_path:
         options["drop_path_rate"] = network.drop_path
     if isinstance(native, ResNet):
-        return _resnet(network, native, stem, options)
+        options |= _resnet_options(network, native, stem)
     if isinstance(native, ConvNeXt):
         options["dims"] = tuple(_scaled(info["num_chs"], network.width) for info in native.feature_info)
         options["patch_size"] = {"native": 4, "fast": 2, "small": 1}[stem]
@@ -92,31 +105,58 @@ def _architecture(network: Network, size: int) -> nn.Module:
         options |= {"img_size": size, "dynamic_img_size": True, "dynamic_img_pad": True}
         if stem != "native":
             options["patch_size"] = {"fast": 4, "small": 2}[stem]
+    return options
+
+
+def timm_lines(network: Network, *, size: int) -> list[str]:
+    """Python that rebuilds the network by plain timm, for those who do not have frossl."""
+    options = timm_options(network, size=size)
+    given = "".join(f", {name}={value!r}" for name, value in options.items())
+    lines = [f"model = timm.create_model({network.backbone!r}{given})"]
+    with torch.device("meta"):
+        plain, ours = _create(network, options), dict(_architecture(network, size).named_children())
+    for name, module in ours.items():
+        if repr(module) == repr(getattr(plain, name, None)):
+            continue
+        if type(module).__module__.startswith("torch.nn"):
+            lines.append(f"model.{name} = nn.{module!r}")
+        else:  # timm's own convolution, of which a frossl stem changes the stride
+            lines.append(f"model.{name}.stride = {module.stride}")
+    return lines
+
+
+def _architecture(network: Network, size: int) -> nn.Module:
+    options, stem = timm_options(network, size=size), _stem(network, size)
     model = _create(network, options)
-    if stem == "small" and isinstance(model, (EfficientNet, MobileNetV3)):
+    if isinstance(model, ResNet):
+        if stem != "native":
+            stride, width = {"small": 1, "fast": 2}[stem], 2 * options["stem_width"]
+            model.conv1 = nn.Conv2d(options["in_chans"], width, 3, stride=stride, padding=1, bias=False)
+            nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
+            model.maxpool = nn.Identity()
+        for missing in range(len(options.get("layers", STAGES)), len(STAGES)):
+            setattr(model, STAGES[missing], nn.Identity())
+    elif stem == "small" and isinstance(model, (EfficientNet, MobileNetV3)):
         model.conv_stem.stride = (1, 1)
     return model
 
 
-def _resnet(network: Network, native: ResNet, stem: Stem, options: dict[str, Any]) -> nn.Module:
-    layers = tuple(len(getattr(native, f"layer{i}")) for i in range(1, 5))
+def _stem(network: Network, size: int) -> Stem:
+    return network.stem or default_stem(network, size=size)
+
+
+def _resnet_options(network: Network, native: ResNet, stem: Stem) -> dict[str, Any]:
+    layers = tuple(len(getattr(native, stage)) for stage in STAGES)
     stages = network.stages or len(layers)
     if not 1 <= stages <= len(layers):
         raise ConfigError("network.stages", network.stages, f"{network.backbone} has {len(layers)}")
     widths = tuple(_scaled(64 * 2**i, network.width) for i in range(stages))
+    options: dict[str, Any] = {}
     if network.width != 1 or stages < len(layers):
         options |= {"layers": layers[:stages], "channels": widths}
     if stem != "native":
         options |= {"stem_type": "deep", "stem_width": widths[0] // 2}  # timm's only way to a narrow stem
-    model = _create(network, options)
-    if stem != "native":
-        stride = {"small": 1, "fast": 2}[stem]
-        model.conv1 = nn.Conv2d(options["in_chans"], widths[0], 3, stride=stride, padding=1, bias=False)
-        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
-        model.maxpool = nn.Identity()
-    for missing in range(stages + 1, len(layers) + 1):
-        setattr(model, f"layer{missing}", nn.Identity())
-    return model
+    return options
 
 
 def _create(network: Network, options: dict[str, Any]) -> nn.Module:

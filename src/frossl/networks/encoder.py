@@ -48,6 +48,23 @@ class Encoder(nn.Module):
         features: Tensor = self.backbone(self.preprocess(images))
         return features
 
+    def feature_map(self, images: Tensor) -> Tensor:
+        """Features of places, (N, F, h, w): what the backbone has before its pooling. Of a transformer the
+        tokens of its patches, without the class token."""
+        prepared, backbone = self.preprocess(images), self.backbone
+        maps: Tensor = backbone.forward_features(prepared)  # type: ignore[operator]
+        if maps.ndim == 3:
+            tokens = maps[:, getattr(backbone, "num_prefix_tokens", 0) :]
+            height, width = backbone.patch_embed.dynamic_feat_size(prepared.shape[-2:])  # type: ignore[union-attr, operator]
+            maps = tokens.transpose(1, 2).unflatten(2, (height, width))
+        elif getattr(backbone, "output_fmt", "NCHW") == "NHWC":
+            maps = maps.permute(0, 3, 1, 2)
+        return maps
+
+    def patch_tokens(self, images: Tensor) -> Tensor:
+        """The feature map as a sequence, (N, h·w, F), row by row."""
+        return self.feature_map(images).flatten(2).transpose(1, 2)
+
 
 def features_of(backbone: nn.Module) -> int:
     """F: the length of the backbone's pooled output (timm calls it the head's hidden size)."""

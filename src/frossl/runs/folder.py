@@ -52,6 +52,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.encoder = self.path / "encoder.safetensors"
         self.preprocess = self.path / "preprocess.json"
+        self.card = self.path / "model_card.md"
         self.bad_files = self.path / "bad_files.txt"
         self.bad_batch = self.path / "bad_batch.json"
         self.views = self.path / "views.png"

@@ -1,0 +1,24 @@
+"""Features of images by the ONNX file of a run; needs numpy, Pillow and onnxruntime, not torch, not frossl.
+
+frossl export RUN --format onnx --out photos-onnx
+python serve_onnx.py photos-onnx/encoder.onnx photos/a/1.jpg photos/b/2.jpg
+"""
+
+import sys
+
+import numpy as np
+import onnxruntime
+from PIL import Image, ImageOps
+
+session = onnxruntime.InferenceSession(sys.argv[1])
+_, channels, size, _ = session.get_inputs()[0].shape
+
+
+def prepared(path: str) -> np.ndarray:
+    image = ImageOps.exif_transpose(Image.open(path)).convert("RGB" if channels == 3 else "L")
+    square = ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC)
+    return np.asarray(square).reshape(size, size, channels).transpose(2, 0, 1)
+
+
+(features,) = session.run(None, {"images": np.stack([prepared(path) for path in sys.argv[2:]])})
+np.savetxt(sys.stdout, features, fmt="%.6g")

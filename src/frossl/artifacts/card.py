@@ -1,0 +1,149 @@
+"""The model card: what an encoder is, how good it is, how it is used, in Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from frossl.artifacts.design import Design
+from frossl.config import Config
+from frossl.networks import Encoder
+from frossl.runs import RunFolder
+
+ROWS = {
+    "pixels": "raw pixels",
+    "colors": "color statistics",
+    "untrained": "untrained network",
+    "trained": "this encoder",
+}
+
+
+def model_card(
+    encoder: Encoder, design: Design, folder: RunFolder, *, file: str = "encoder.safetensors"
+) -> str:
+    """file: the name of the weights beside the card."""
+    config, known = Config.read(folder.config_file), folder.read_json("provenance.json")
+    status = folder.read_status()
+    name = plain(folder.path.absolute().name)
+    seconds = max((record["seconds"] for record in folder.metrics), default=0.0)
+    began = "weights from a file" if config.network.weights else "random weights"
+    facts = {
+        "network": f"{design.in_words()}; {_millions(encoder)} M parameters, {encoder.num_features} features",
+        "method": f"{config.objective.method}, {sum(spec.count for spec in config.views)} views of "
+        f"{', '.join(dict.fromkeys(f'{spec.size} px' for spec in config.views))}",
+        "images": f"{known['images']:,} of {plain(Path(config.data.source).name)}, at {design.size} px",
+        "training": f"{status['step']:,} steps of {config.train.batch_size} images from {began}, "
+        f"{seconds / 60:.1f} minutes on {known['hardware']['cpu']}, seed {config.train.seed}",
+        "made with": f"frossl {known['versions']['frossl']}, torch {known['versions']['torch']}, "
+        f"timm {known['versions']['timm']}",
+    }
+    return "\n".join(
+        [
+            f"# {name}",
+            "",
+            "An image encoder, trained without labels by frossl.",
+            "",
+            "| | |",
+            "|---|---|",
+            *(f"| {what} | {said} |" for what, said in facts.items()),
+            "",
+            "## How good it is",
+            "",
+            *_figures(folder),
+            "",
+            "## How images come in",
+            "",
+            f"{design.preprocess['resize'].replace('`size`', f'{design.size} px')}; {_channels(design)} "
+            f"{design.preprocess['scale']}; minus {_numbers(design.mean)}, "
+            f"divided by {_numbers(design.std)}. "
+            "`preprocess.json` has the same for programs.",
+            "",
+            "## Use",
+            "",
+            "With frossl, which prepares images itself:",
+            "",
+            "```python",
+            "import frossl",
+            "",
+            f'encoder = frossl.load_encoder("{file}")',
+            "features = encoder(images)  # (N, C, H, W), uint8 -> (N, F)",
+            "```",
+            "",
+            "With timm alone, for images that are prepared:",
+            "",
+            "```python",
+            *timm_block(design, file),
+            "```",
+            "",
+            "## Limits",
+            "",
+            "It knows the images it was trained on; whether its features serve for others, measure. The "
+            "rights to the weights are those of who trained it; frossl claims none.",
+            "",
+        ]
+    )
+
+
+def timm_block(design: Design, file: str) -> list[str]:
+    """Python that makes the trained backbone by plain timm."""
+    create, *changes = design.timm_lines()
+    if not changes:
+        whole = create.removesuffix(")") + f', checkpoint_path="{file}")'
+        return ["import timm", "", whole, "model.eval()"]
+    return [
+        "import timm",
+        "from safetensors.torch import load_file",
+        "from torch import nn",
+        "",
+        create,
+        *changes,
+        f'model.load_state_dict(load_file("{file}"))',
+        "model.eval()",
+    ]
+
+
+def plain(text: str) -> str:
+    """A name as a span of code that Markdown and HTML leave alone."""
+    visible = "".join(c if c.isprintable() and c not in "`|" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return f"`{visible.strip() or '?'}`"
+
+
+def _figures(folder: RunFolder) -> list[str]:
+    """The last figures of each protocol on each data set, with their intervals."""
+    last = {(record["protocol"], record["data"]): record for record in folder.evaluation}
+    if not last:
+        return ["Not measured: there were no labels to measure with. `frossl knn` and `frossl probe` do."]
+    rows = dict.fromkeys(row for record in last.values() for row in record["percent"])
+    titles = [f"{protocol}, {plain(data)}" for protocol, data in last]
+    return [
+        "Accuracy in percent, with 95% intervals.",
+        "",
+        "| | " + " | ".join(titles) + " |",
+        "|---|" + "---|" * len(titles),
+        *(
+            "| " + " | ".join([ROWS.get(row) or plain(row), *(_figure(r, row) for r in last.values())]) + " |"
+            for row in rows
+        ),
+        "",
+        *(f"{protocol}: {record['note']}.  " for (protocol, _), record in last.items()),
+    ]
+
+
+def _figure(record: dict[str, Any], row: str) -> str:
+    if row not in record["percent"]:
+        return ""
+    low, high = record["interval"][row]
+    return f"{record['percent'][row]:.1f} ({low:.1f}–{high:.1f})"
+
+
+def _channels(design: Design) -> str:
+    count = len(design.mean)
+    return {1: "gray,", 3: "RGB,"}.get(count, f"{count} channels,")
+
+
+def _numbers(values: tuple[float, ...]) -> str:
+    return "(" + ", ".join(f"{value:.4f}" for value in values) + ")"
+
+
+def _millions(encoder: Encoder) -> str:
+    return f"{sum(p.numel() for p in encoder.backbone.parameters()) / 1e6:.2f}"
