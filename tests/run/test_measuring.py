@@ -14,11 +14,12 @@ from safetensors.torch import save_file
 
 import frossl
 from frossl import api
+from frossl.artifacts import read_encoder, write_encoder
 from frossl.config import Diagnostics, Network, Objective, Train
 from frossl.errors import InputError
 from frossl.networks import build_backbone
 from tests.run.test_cli import call
-from tests.run.test_training import SMALL, train, weights
+from tests.run.test_training import SMALL, train
 
 CONFIG = replace(
     SMALL,
@@ -247,9 +248,9 @@ def test_a_run_without_labels_has_only_numbers_without(photos, tmp_path, monkeyp
 def test_an_encoder_that_is_broken_is_named(run, tmp_path, monkeypatch, capsys):
     copy = tmp_path / "run"
     shutil.copytree(run.path, copy)
-    state = {k.removeprefix("backbone."): v for k, v in weights(copy).items() if k.startswith("backbone.")}
-    state["conv1.weight"] = torch.full_like(state["conv1.weight"], float("nan"))
-    save_file({k: v.contiguous() for k, v in state.items()}, copy / "encoder.safetensors")
+    encoder, design = read_encoder(copy)
+    encoder.backbone.state_dict()["conv1.weight"].fill_(float("nan"))
+    write_encoder(copy / "encoder.safetensors", encoder, design)
     code, _, err = call(monkeypatch, capsys, "knn", copy)
     assert code == 1
     assert "are not finite" in err
