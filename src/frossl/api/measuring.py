@@ -81,18 +81,22 @@ def measured(
             return extract(encoder, images)
         return bag_of_features(encoder, images, largest, crops=crops)
 
-    rows: dict[str, Rows] = {
-        "pixels": (*pixels(split.bank), *pixels(split.test)),
-        "colors": (*colors(split.bank), *colors(split.test)),
-    }
-    for row, encoder in subject.encoders.items():
-        rows[row] = (*features(encoder, split.bank), *features(encoder, split.test))
-    comparisons = {}
-    for name, (title, accuracy) in named.items():
-        title += f", bag of {crops} crops" if crops else ""
-        title += ", brief" if brief else ""
-        scores = {row: accuracy(*four) for row, four in rows.items()}
-        comparisons[name] = subject.keep(Comparison(title, split.note, scores))
+    taken: dict[str, Callable[[Labelled], tuple[Tensor, Tensor]]] = {"pixels": pixels, "colors": colors}
+    taken |= {row: partial(features, encoder) for row, encoder in subject.encoders.items()}
+    comparisons, done, parts = {}, 0, len(taken) * (1 + len(named))
+    with Counting(console_of(quiet=brief), "measuring") as counting:
+        rows: dict[str, Rows] = {}
+        for row, take in taken.items():
+            rows[row] = (*take(split.bank), *take(split.test))
+            counting.update(done := done + 1, parts)
+        for name, (title, accuracy) in named.items():
+            title += f", bag of {crops} crops" if crops else ""
+            title += ", brief" if brief else ""
+            scores: dict[str, Score] = {}
+            for row, four in rows.items():
+                scores[row] = accuracy(*four)
+                counting.update(done := done + 1, parts)
+            comparisons[name] = subject.keep(Comparison(title, split.note, scores))
     return comparisons
 
 
