@@ -6,7 +6,7 @@ if (location.protocol === "file:") {
       this.frame.hidden = true;
       document.body.append(this.frame);
       const inside = this.frame.contentWindow;
-      inside.postMessage = (data) => setTimeout(() => this.onmessage?.({ data }));
+      inside.postMessage = (data) => this.hand(data, this);
       this.ready = new Promise((resolve, reject) => {
         const script = inside.document.createElement("script");
         script.src = url;
@@ -18,7 +18,12 @@ if (location.protocol === "file:") {
     }
 
     postMessage(data) {
-      this.ready.then(() => this.frame.contentWindow.onmessage?.({ data }), () => {});
+      this.ready.then(() => this.hand(data, this.frame.contentWindow), () => {});
+    }
+
+    hand(data, receiver) {
+      const copy = structuredClone(data);
+      setTimeout(() => receiver?.onmessage?.({ data: copy }));
     }
 
     terminate() {
