@@ -1,5 +1,6 @@
 # make demo    train on a small real data set for a few minutes and see what was learned
 # make test    everything that must hold: ruff, mypy, import-linter, pytest
+# make docs    the documentation as a site, in build/site
 # make setup   only create .venv with pinned versions
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +8,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 
-.PHONY: setup demo lint test test-slow format clean
+.PHONY: setup demo docs lint test test-slow format clean
 
 setup: $(READY)
 
@@ -19,6 +20,9 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	$(BIN)/frossl demo
+
+docs: $(READY)
+	$(BIN)/zensical build --clean --strict
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -43,4 +47,4 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -129,8 +129,12 @@ def golden() -> Counter[tuple[str, str]]:
     return Counter((GOLDEN_NAMES.get(name, name), status) for name, status in names)
 
 
+def shown(value: object) -> object:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
 def preset(name: str, options: Preset) -> str:
-    two, many = (", ".join(f"{key} = {value}" for key, value in options(V).items()) for V in (2, 8))
+    two, many = (", ".join(f"{key} = {shown(value)}" for key, value in options(V).items()) for V in (2, 8))
     given = two if two == many else f"V = 2: {two}; V = 8: {many}"
     return f"`{name}`" + (f" ({given})" if given else "")
 

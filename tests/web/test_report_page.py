@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,23 +18,9 @@ from frossl.runs import RunFolder
 from tests.conftest import ROOT
 from tests.web.material import HOSTILE, sample, tile_colors, write_run
 
-playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 AXE = Path(os.environ.get("FROSSL_AXE", ROOT / ".venv/axe/node_modules/axe-core/axe.min.js"))
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt install chromium"),
-    pytest.mark.xdist_group("browser"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    with playwright.sync_playwright() as started:
-        args = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses root without
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=args)
-        yield browser
-        browser.close()
+pytestmark = pytest.mark.xdist_group("browser")
 
 
 @pytest.fixture(scope="module")
