@@ -1,6 +1,7 @@
 # make demo    train on a small real data set for a few minutes and see what was learned
 # make test    everything that must hold: ruff, mypy, import-linter, pytest
 # make docs    the documentation as a site, in build/site
+# make package a wheel and an sdist, tried in an empty environment
 # make setup   only create .venv with pinned versions
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 
-.PHONY: setup demo docs lint test test-slow format clean
+.PHONY: setup demo docs lint test test-slow package format clean
 
 setup: $(READY)
 
@@ -40,7 +41,11 @@ test: lint $(BROWSER)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
+
+# A wheel and an sdist in build/dist, tried in an empty environment.
+package: $(READY)
+	bash .ci/package
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
