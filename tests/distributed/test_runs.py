@@ -71,6 +71,7 @@ def test_a_signal_to_one_process_stops_all_at_one_step_and_they_go_on_together(p
     assert curve(tmp_path / "run") == curve(pair)
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_the_others_with_a_word_and_the_run_resumes(pair, tmp_path):
     process = start(config("frossl"), tmp_path / "run", "--devices", "2")
     wait_for(process, lambda: steps_of(tmp_path / "run") >= 10)
@@ -199,6 +200,7 @@ def two_nodes(given: Config, out: Path, *step: str) -> str:
 
 
 @pytest.mark.skipif(not NAMESPACES, reason="network namespaces are not allowed here")
+@pytest.mark.slow
 def test_two_nodes_have_the_curve_of_two_devices(pair, tmp_path):
     said = two_nodes(config("frossl"), tmp_path / "run")
     assert "node 0: code 0" in said
@@ -208,6 +210,7 @@ def test_two_nodes_have_the_curve_of_two_devices(pair, tmp_path):
 
 
 @pytest.mark.skipif(not NAMESPACES, reason="network namespaces are not allowed here")
+@pytest.mark.slow
 def test_a_node_that_is_killed_ends_the_other_within_a_minute_and_the_run_resumes(pair, tmp_path):
     said = two_nodes(config("frossl"), tmp_path / "run", "20")
     assert "frossl: lost another process of this run" in said

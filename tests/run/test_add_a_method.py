@@ -7,12 +7,15 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 from tests.conftest import ROOT
 from tests.run.test_docs import BLOCK
 
 PAGE = (ROOT / "docs" / "add_a_method.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_page_adds_a_method_that_passes_the_contract(tmp_path):
     for name in ("src", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))

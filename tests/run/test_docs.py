@@ -17,10 +17,19 @@ from tests.conftest import ROOT, write_image
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def block(page: Path, number: int, language: str, text: str):
+    """What starts several processes or runs takes its time."""
+    long = "--devices" in text or text.count("frossl pretrain") > 2
+    marks = [pytest.mark.slow] if long else []
+    return pytest.param(language, text, id=f"{page.relative_to(ROOT)}-{number}-{language}", marks=marks)
+
+
 BLOCKS = [
-    pytest.param(language, text, id=f"{page.relative_to(ROOT)}-{i}-{language}")
+    block(page, number, *found)
     for page in PAGES
-    for i, (language, text) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")))
+    for number, found in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")))
 ]
 
 

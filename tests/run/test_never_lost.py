@@ -86,6 +86,7 @@ def test_a_run_killed_at_any_step_ends_with_the_same_bits(name, tmp_path):
     assert [r["step"] for r in resumed.metrics] == list(range(1, STEPS + 1))
 
 
+@pytest.mark.slow
 def test_a_run_killed_while_it_writes_a_checkpoint_has_the_one_before(tmp_path):
     wide = replace(SMALL.network, projector_hidden=2048, projector_out=1024, projector_layers=3)
     given = replace(config("frossl", checkpoint_every=2), network=wide)  # large enough to be caught at it

@@ -68,6 +68,7 @@ def recorded(run: Path) -> int:
     return path.read_bytes().count(b"\n") if path.is_file() else 0
 
 
+@pytest.mark.slow
 def test_a_run_is_followed_through_its_death_and_its_return_to_its_end(pictures, tmp_path):
     run = tmp_path / "run"
     first = started(pretrain(pictures, run))
