@@ -6,7 +6,6 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,6 +39,7 @@ from frossl.evaluation import Labelled, extract
 from frossl.networks import Encoder, build_backbone
 from frossl.runs import RunFolder
 
+WHOLE = (int, np.integer)
 SMALLEST = 4
 """Pixels along the side of an image."""
 PARAMS = "params.json"
@@ -53,28 +53,28 @@ class ImagesError(InputError, ValueError):
 
 
 class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Learns an encoder from images without labels in `fit`; `transform` gives their features, float32 (n, F).
+    """Learns an encoder from images without labels; `transform` gives their features, float32 (n, F).
 
     X may be
     - an array of images (n, H, W), (n, H, W, C) or (n, C, H, W): there are fewer channels than pixels;
-    - an array of rows (n, features), each an image of `image_shape`. Without one, a row is a gray image of the
-      smallest square that holds it, at least 4 × 4, what is missing being black: 64 numbers are 8 × 8 pixels;
+    - an array of rows (n, features), each an image of `image_shape`. Without one, a row is a gray image of
+      the smallest square that holds it, at least 4 × 4, and what is missing is black: 64 numbers are 8 × 8;
     - paths of image files: a list, an array or a Series of them;
     - one path of what `frossl.pretrain` takes: a folder, an archive, a list, … Of data that has parts, the
-      one that is learned from; rows come in the order of sorted names.
+      one that is learned from. Rows come in the order of sorted names.
 
     uint8 is taken as it is. Other numbers become 256 shades, from the smallest number of the fit (black) to
     its largest (white), and are cut off there in `transform`. y is ignored.
 
-    Parameters are those of `frossl.pretrain`, and None is what the recipe says (the `default` one: FroSSL, half
-    a ResNet-18, two views, 100 epochs in batches of 128). settings: any other of its settings, by their dotted
-    names ({"optim.weight_decay": 0.05}). device: cpu, cuda or mps. random_state: the seed; None is another one
+    Parameters are those of `frossl.pretrain`, and None is what the recipe says (`default`: FroSSL, half a
+    ResNet-18, two views, 100 epochs in batches of 128). settings: any other setting, by its dotted name
+    ({"optim.weight_decay": 0.05}). device: cpu, cuda or mps. random_state: the seed; None is another one
     every time.
 
     After `fit`: `encoder_` (a torch Module: images (N, C, H, W) -> features), `config_` (all settings, as
     they were settled), `n_features_out_`; of arrays `n_features_in_`, `image_shape_`, and `value_range_`
-    (None for uint8). Ctrl-C ends a fit with KeyboardInterrupt. Pickles hold weights as safetensors; for a file
-    that executes nothing when it is read, take `save` and `load`.
+    (None for uint8). Ctrl-C ends a fit with KeyboardInterrupt. A pickle holds the weights as safetensors; a
+    folder that executes nothing when it is read is what `save` and `load` are for.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def fit(self, X: Any, y: Any = None) -> FroSSLEncoder:
         """Learn from the images."""
         for name in ("encoder_", "config_", *REMEMBERED):
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         data = self._dataset(X)
         self.encoder_, self.config_ = train_encoder(data, self._choices())
         return self
@@ -148,7 +148,7 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         `frossl.load_encoder` reads too) and params.json."""
         check_is_fitted(self, "encoder_")
         folder, params = RunFolder(path), self.get_params(deep=False)
-        if not isinstance(params["random_state"], (Integral, type(None))):
+        if not isinstance(params["random_state"], (*WHOLE, type(None))):
             params["random_state"] = self.config_.train.seed  # a generator has moved on
         fitted = {name: vars(self)[name] for name in REMEMBERED if name in vars(self)}
         try:
@@ -179,7 +179,8 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         for name in REMEMBERED:
             if name in fitted:
                 setattr(estimator, name, _tuple(fitted[name]))
-        estimator.encoder_, estimator.config_ = load_encoder(path), Config.read(folder.config_file)
+        with torch.random.fork_rng(devices=[]):
+            estimator.encoder_, estimator.config_ = load_encoder(path), Config.read(folder.config_file)
         return estimator
 
     def __getstate__(self) -> dict[str, Any]:
@@ -232,9 +233,12 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _images(self, X: Any, *, fitting: bool) -> torch.Tensor:
         """Arrays as uint8 (N, C, H, W). A fit remembers shape and range, and `transform` keeps to them."""
+        framed = hasattr(X, "columns")
+        if framed:  # names come first: what another frame holds is not looked at
+            validate_data(self, X, reset=fitting, skip_check_array=True)
         array = check_array(X, allow_nd=True, ensure_min_samples=2 if fitting else 1)
-        rows = X if array.ndim == 2 else array.reshape(len(array), -1)  # a frame has names of its columns
-        validate_data(self, rows, reset=fitting, skip_check_array=True)
+        if not framed:
+            validate_data(self, array.reshape(len(array), -1), reset=fitting, skip_check_array=True)
         shape = self._shape(array, None if fitting else getattr(self, "image_shape_", None))
         shades = self._shades(array, fitting=fitting).reshape(len(array), -1)
         if fitting:
@@ -287,7 +291,7 @@ def square(numbers: int) -> tuple[int, int]:
 def _checked(shape: Any) -> tuple[int, ...]:
     """Of an image, in whole numbers."""
     sides = tuple(shape) if hasattr(shape, "__iter__") else ()
-    if len(sides) not in (2, 3) or not all(isinstance(side, Integral) and side >= 1 for side in sides):
+    if len(sides) not in (2, 3) or not all(isinstance(side, WHOLE) and side >= 1 for side in sides):
         raise ImagesError(f"images of shape {shape!r}; give (H, W), (H, W, C) or (C, H, W)")
     return tuple(int(side) for side in sides)
 
@@ -306,7 +310,7 @@ def _paths(X: Any) -> list[str] | None:
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:
     """None: from the system, so that numpy's own random numbers stay as they were."""
-    if isinstance(random_state, Integral):
+    if isinstance(random_state, WHOLE):
         return int(random_state)
     generator = np.random.RandomState() if random_state is None else check_random_state(random_state)
     return int(generator.randint(1 << 31, dtype=np.int64))
@@ -321,7 +325,8 @@ def _packed(encoder: Encoder) -> dict[str, Any]:
 
 def _unpacked(packed: Mapping[str, Any], config: Config) -> Encoder:
     largest = max(spec.size for spec in config.views)
-    backbone = build_backbone(config.network, size=largest, pretrained=False)
+    with torch.random.fork_rng(devices=[]):  # weights are drawn first, and then replaced
+        backbone = build_backbone(config.network, size=largest, pretrained=False)
     backbone.load_state_dict(load(packed["weights"]))
     encoder = Encoder(backbone, size=packed["size"], mean=packed["mean"], std=packed["std"])
     return encoder.eval()

@@ -190,7 +190,7 @@ def train_encoder(data: str | Path | Dataset, choices: Choices) -> tuple[Encoder
         config = engine.settle(_chosen(data.name, choices), data, views=choices.get("views"))
     else:
         config, data = _settled(_chosen(data, choices), choices, console_of(quiet=True))
-    with tempfile.TemporaryDirectory(prefix="frossl-") as place:
+    with tempfile.TemporaryDirectory(prefix="frossl-") as place, torch.random.fork_rng(devices=[]):
         folder = RunFolder.create(place)
         folder.write_text(folder.config_file.name, config.to_toml())
         state = engine.build(config, data, folder)
