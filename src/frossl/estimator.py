@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -46,6 +47,8 @@ PARAMS = "params.json"
 """Beside the encoder, in what `save` writes."""
 REMEMBERED = ("image_shape_", "value_range_", "n_features_in_", "feature_names_in_")
 """What a fit learns besides its encoder and configuration, where it was given arrays."""
+ONE_AT_A_TIME = threading.Lock()
+"""For threads: torch's random numbers, from which weights are drawn, are the same for all of them."""
 
 
 class ImagesError(InputError, ValueError):
@@ -113,7 +116,9 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         for name in ("encoder_", "config_", *REMEMBERED):
             self.__dict__.pop(name, None)
         data = self._dataset(X)
-        self.encoder_, self.config_ = train_encoder(data, self._choices())
+        choices = self._choices()
+        with ONE_AT_A_TIME:
+            self.encoder_, self.config_ = train_encoder(data, choices)
         return self
 
     def transform(self, X: Any) -> NDArray[np.float32]:
@@ -179,7 +184,7 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         for name in REMEMBERED:
             if name in fitted:
                 setattr(estimator, name, _tuple(fitted[name]))
-        with torch.random.fork_rng(devices=[]):
+        with ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
             estimator.encoder_, estimator.config_ = load_encoder(path), Config.read(folder.config_file)
         return estimator
 
@@ -325,7 +330,7 @@ def _packed(encoder: Encoder) -> dict[str, Any]:
 
 def _unpacked(packed: Mapping[str, Any], config: Config) -> Encoder:
     largest = max(spec.size for spec in config.views)
-    with torch.random.fork_rng(devices=[]):  # weights are drawn first, and then replaced
+    with ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):  # weights are drawn first, and then replaced
         backbone = build_backbone(config.network, size=largest, pretrained=False)
     backbone.load_state_dict(load(packed["weights"]))
     encoder = Encoder(backbone, size=packed["size"], mean=packed["mean"], std=packed["std"])

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -42,7 +43,7 @@ def test_scikit_learn_has_no_complaint(estimator, check):
     check(estimator)
 
 
-@pytest.mark.filterwarnings("ignore:X does not have valid feature names")  # which the check asks for
+@pytest.mark.filterwarnings("ignore:X (does not have valid|has) feature names")  # as the checks have it
 @pytest.mark.parametrize(
     "check",
     [
@@ -95,6 +96,8 @@ class TestWithinScikitLearn:
             head = LogisticRegression(max_iter=500).fit(encoder.transform(X[train]), y[train])
             by_hand.append(head.score(encoder.transform(X[test]), y[test]))
         np.testing.assert_array_equal(cross_val_score(pipeline(), X, y, cv=folds), by_hand)
+        with joblib.parallel_backend("threading", n_jobs=3):
+            np.testing.assert_array_equal(cross_val_score(pipeline(), X, y, cv=folds), by_hand)
 
     def test_a_grid_search_chooses_its_parameters(self, digits):
         X, y = digits
