@@ -21,7 +21,10 @@ assert (Path(frossl.__file__).parent / "py.typed").is_file()
 present = [name for name in EXTRAS if find_spec(name)]
 assert not present, f"not an environment without extras: {present}"
 for module in pkgutil.walk_packages(frossl.__path__, "frossl."):
-    if module.name not in ("frossl.__main__", "frossl.augment.fused"):  # the latter is the extra `fast` itself
+    if module.name not in (
+        "frossl.__main__",
+        "frossl.augment.fused",
+    ):  # the latter is the extra `fast` itself
         importlib.import_module(module.name)
 
 random = np.random.default_rng(0)

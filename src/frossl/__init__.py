@@ -36,7 +36,12 @@ if TYPE_CHECKING:
     from frossl.augment import ViewSpec as ViewSpec
     from frossl.augment import view_set as view_set
     from frossl.config import Config as Config
+    from frossl.engine.gather import gather as gather
     from frossl.errors import FrosslError as FrosslError
+    from frossl.estimator import FroSSLEncoder as FroSSLEncoder
+    from frossl.evaluation import few_label_accuracy as few_label_accuracy
+    from frossl.evaluation import knn_accuracy as knn_accuracy
+    from frossl.evaluation import logistic_accuracy as logistic_accuracy
     from frossl.objectives import BarlowTwinsLoss as BarlowTwinsLoss
     from frossl.objectives import BYOLLoss as BYOLLoss
     from frossl.objectives import CorInfoMaxLoss as CorInfoMaxLoss
@@ -96,6 +101,7 @@ _HOME = {
     "CorInfoMaxLoss": "objectives",
     "DINOLoss": "objectives",
     "EMPSSLLoss": "objectives",
+    "FroSSLEncoder": "estimator",
     "FroSSLLoss": "objectives",
     "FrosslError": "errors",
     "IVNELoss": "objectives",
@@ -127,15 +133,19 @@ _HOME = {
     "export": "api",
     "dino_loss": "objectives",
     "empssl_loss": "objectives",
+    "few_label_accuracy": "evaluation",
     "finetune": "api",
     "frossl_loss": "objectives",
+    "gather": "engine.gather",
     "iso_loss": "objectives",
     "ivne_loss": "objectives",
     "knn": "api",
+    "knn_accuracy": "evaluation",
     "lejepa_loss": "objectives",
     "linear": "api",
     "load_encoder": "api",
     "log_det_divergence": "objectives",
+    "logistic_accuracy": "evaluation",
     "matrixssl_loss": "objectives",
     "measure": "api",
     "mmcr_loss": "objectives",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -180,6 +181,24 @@ def pretrain(
     if fabric.is_global_zero:
         _create(folder, made.config, dataset, overwrite=overwrite)
     return _train(made.config, dataset, folder, console, watches, fabric, transform=transform)
+
+
+def train_encoder(data: str | Path | Dataset, choices: Choices) -> tuple[Encoder, Config]:
+    """What `pretrain` would learn, and its settled configuration, for those who keep them elsewhere: quietly,
+    in a folder that is gone afterwards, without evaluation and report."""
+    if isinstance(data, Dataset):
+        config = engine.settle(_chosen(data.name, choices), data, views=choices.get("views"))
+    else:
+        config, data = _settled(_chosen(data, choices), choices, console_of(quiet=True))
+    with tempfile.TemporaryDirectory(prefix="frossl-") as place, torch.random.fork_rng(devices=[]):
+        folder = RunFolder.create(place)
+        folder.write_text(folder.config_file.name, config.to_toml())
+        state = engine.build(config, data, folder)
+        engine.fit(state)
+        if Run(folder.path).interrupted:
+            raise KeyboardInterrupt
+        save_encoder(_encoder(state, data), config, folder)
+        return load_encoder(folder.path), config
 
 
 def plan(data: str | Path, **choices: Unpack[Choices]) -> Plan:
@@ -383,9 +402,7 @@ def _train(
 
 def _end(state: engine.State, dataset: Dataset, folder: RunFolder, console: Console) -> None:
     """The encoder, and the report; of a run that came to its end, an evaluation and a sample for it too."""
-    mean, std = dataset.statistics
-    encoder = Encoder(state.method.encoder, size=dataset.size, mean=mean, std=std)
-    save_encoder(encoder, state.config, folder)
+    save_encoder(_encoder(state, dataset), state.config, folder)
     write_card(folder)
     if bad := dataset.train.source.bad_files():
         say(console, f"{len(bad)} files could not be read, others took their place: {folder.bad_files}")
@@ -396,6 +413,11 @@ def _end(state: engine.State, dataset: Dataset, folder: RunFolder, console: Cons
         training = max((record["seconds"] for record in folder.metrics), default=0.0)
         close(folder, state.config, dataset, load_encoder(folder.path), training=training)
         write_card(folder)
+
+
+def _encoder(state: engine.State, dataset: Dataset) -> Encoder:
+    mean, std = dataset.statistics
+    return Encoder(state.method.encoder, size=dataset.size, mean=mean, std=std)
 
 
 def _report_failure(folder: RunFolder) -> None:

@@ -1,8 +1,9 @@
 """Anything with images in it -> Batch(images, ids). Labels are kept apart and never enter a step."""
 
+from frossl.data.arrays import array_dataset, channels_first
 from frossl.data.check import Findings, look_through
 from frossl.data.dataset import Dataset, Part, with_test
-from frossl.data.datasets import LARGEST, open_dataset
+from frossl.data.datasets import LARGEST, listed_dataset, open_dataset
 from frossl.data.kept import Names
 from frossl.data.labels import Labels, held_out, stratified
 from frossl.data.loader import Loader
@@ -22,7 +23,10 @@ __all__ = [
     "Names",
     "Part",
     "Source",
+    "array_dataset",
+    "channels_first",
     "held_out",
+    "listed_dataset",
     "look_through",
     "open_dataset",
     "pack",

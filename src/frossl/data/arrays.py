@@ -30,8 +30,7 @@ def open_array(path: Path) -> Dataset:
 def _opened(path: Path) -> Dataset:
     content = np.load(path, mmap_mode="r", allow_pickle=False)
     if isinstance(content, np.ndarray):
-        part = Part(ArraySource(_as_images(path, content)), None)
-        return Dataset(str(path), part, None, _statistics(part))
+        return array_dataset(_as_images(path, content), str(path))
     known = {name.removeprefix("train_"): name for name in content.files if not name.startswith("test_")}
     if "images" not in known:
         raise InputError(f"{path} holds {', '.join(content.files)}; expected `images` or `train_images`")
@@ -60,11 +59,22 @@ def _as_images(path: Path, array: NDArray[Any]) -> Tensor:
         raise InputError(f"{path} holds {array.dtype} {array.shape}; expected uint8 (N, H, W, C)")
     if len(array) < 2 or 0 in array.shape:
         raise InputError(f"{path} holds {array.shape}; give at least two images")
+    return channels_first(array)
+
+
+def channels_first(array: NDArray[np.uint8]) -> Tensor:
+    """(N, H, W), (N, H, W, C) or (N, C, H, W) as (N, C, H, W): there are fewer channels than pixels."""
     if array.ndim == 3:
         array = array[:, None]
-    elif array.shape[-1] < array.shape[1]:  # there are fewer channels than pixels
+    elif array.shape[-1] < array.shape[1]:
         array = array.transpose(0, 3, 1, 2)
     return torch.from_numpy(np.array(array, order="C"))
+
+
+def array_dataset(images: Tensor, name: str = "an array") -> Dataset:
+    """Images that are already in memory, uint8 (N, C, H, W), without labels."""
+    part = Part(ArraySource(images), None)
+    return Dataset(name, part, None, _statistics(part))
 
 
 def _labels(path: Path, values: NDArray[Any], names: tuple[str, ...] | None) -> Labels | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from frossl.data.arrays import open_array
 from frossl.data.dataset import IMAGENET, Dataset, Part, with_test
-from frossl.data.files import Files, read_table
+from frossl.data.files import Files, ListedFiles, read_table
 from frossl.data.hub import HUB, hub_parts, is_saved
 from frossl.data.index import Found
 from frossl.data.labels import named_labels
@@ -125,6 +125,16 @@ def _of_files(name: str, parts: list[PartFiles], reading: Reading) -> Dataset:
     if rest and len(rest[0][0].names):
         test = Part(reading.source(rest[0][0], size), rest[0][1])
     return Dataset(name, Part(reading.source(files, size), labels), test, IMAGENET)
+
+
+def listed_dataset(
+    paths: Sequence[str | Path], *, size: int | None = None, largest: int = LARGEST, max_bad: float = 0.01
+) -> Dataset:
+    """Images by their paths, in this order, without labels; the rest is as in `open_dataset`."""
+    files = ListedFiles(Path(), [os.path.expanduser(path) for path in paths])
+    reading = Reading(size=size, largest=largest, max_bad=max_bad, workers=None)
+    source = reading.source(files, size or min(largest, typical_size(files)))
+    return Dataset("a list of paths", Part(source, None), None, IMAGENET)
 
 
 def labelled_by(data: Dataset, table: Path) -> Dataset:
