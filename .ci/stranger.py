@@ -24,7 +24,7 @@ for module in pkgutil.walk_packages(frossl.__path__, "frossl."):
     if module.name not in (
         "frossl.__main__",
         "frossl.augment.fused",
-    ):  # the latter is the extra `fast` itself
+    ):  # the extra `fast` itself
         importlib.import_module(module.name)
 
 random = np.random.default_rng(0)
