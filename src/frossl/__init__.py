@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from frossl.api import compare as compare
     from frossl.api import demo as demo
     from frossl.api import doctor as doctor
+    from frossl.api import embed as embed
     from frossl.api import finetune as finetune
     from frossl.api import knn as knn
     from frossl.api import linear as linear
@@ -124,6 +125,7 @@ _HOME = {
     "demo": "api",
     "doctor": "api",
     "dino_loss": "objectives",
+    "embed": "api",
     "empssl_loss": "objectives",
     "finetune": "api",
     "frossl_loss": "objectives",

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from frossl.api.catalog import recipe as recipe
     from frossl.api.catalog import recipe_text as recipe_text
     from frossl.api.catalog import recipes as recipes
+    from frossl.api.embedding import Embedded as Embedded
+    from frossl.api.embedding import embed as embed
     from frossl.api.examination import Examination as Examination
     from frossl.api.examination import doctor as doctor
     from frossl.api.first_run import Demo as Demo
@@ -45,6 +47,7 @@ _HOME = {
     "Choices": "api.training",
     "Comparison": "api.subject",
     "Demo": "api.first_run",
+    "Embedded": "api.embedding",
     "Examination": "api.examination",
     "Plan": "api.planning",
     "Run": "api.run",
@@ -54,6 +57,7 @@ _HOME = {
     "compare": "api.reports",
     "demo": "api.first_run",
     "doctor": "api.examination",
+    "embed": "api.embedding",
     "finetune": "api.measuring",
     "knn": "api.measuring",
     "linear": "api.measuring",

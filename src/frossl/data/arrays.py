@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 import zlib
 from pathlib import Path
@@ -16,21 +17,25 @@ from frossl.data.dataset import IMAGENET, Dataset, Part, Statistics
 from frossl.data.labels import Labels, named_labels
 from frossl.data.sources import ArraySource
 from frossl.errors import InputError
+from frossl.types import Batch
 
 
-def open_array(path: Path) -> Dataset:
+def open_array(path: Path, *, keep: bool = True) -> Dataset:
     """uint8 images (N, H, W), (N, H, W, C) or (N, C, H, W) in a .npy file; in an .npz file as `images` or
-    `train_images` (and `test_images`), with `labels` or `train_labels` (and `test_labels`) if there are."""
+    `train_images` (and `test_images`), with `labels` or `train_labels` (and `test_labels`) if there are.
+
+    keep: in memory; else those of a .npy file are read from there.
+    """
     try:
-        return _opened(path)
+        return _opened(path, keep=keep)
     except (ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} is no array of images ({error}); expected uint8 (N, H, W, C)") from None
 
 
-def _opened(path: Path) -> Dataset:
+def _opened(path: Path, *, keep: bool) -> Dataset:
     content = np.load(path, mmap_mode="r", allow_pickle=False)
     if isinstance(content, np.ndarray):
-        part = Part(ArraySource(_as_images(path, content)), None)
+        part = Part(ArraySource(_as_images(path, content)) if keep else MappedSource(path), None)
         return Dataset(str(path), part, None, _statistics(part))
     known = {name.removeprefix("train_"): name for name in content.files if not name.startswith("test_")}
     if "images" not in known:
@@ -55,16 +60,57 @@ def _opened(path: Path) -> Dataset:
     return Dataset(str(path), train, test, _statistics(train))
 
 
+class MappedSource:
+    """Images that stay in their .npy file. It is mapped anew for every batch: pages that were read would
+    count as memory of this process until somebody else needs it."""
+
+    shard_ends = ()
+    names = None
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        images, status = self._images(), path.stat()
+        self._count, self.channels, *sides = images.shape
+        self.size = min(sides)
+        known = (images.shape, images.strides, status.st_size, status.st_mtime_ns)
+        self.digest = hashlib.sha256(repr(known).encode()).hexdigest()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read(self, ids: Tensor) -> Batch:
+        return Batch(torch.from_numpy(np.ascontiguousarray(self._images()[ids.numpy()])), ids)
+
+    def name(self, id: int) -> str:
+        return f"image {id}"
+
+    def content(self, id: int) -> bytes:
+        return self._images()[id].tobytes()
+
+    def subset(self, ids: Tensor) -> ArraySource:
+        return ArraySource(self.read(ids).images)
+
+    def bad_files(self) -> dict[str, str]:
+        return {}
+
+    def _images(self) -> NDArray[np.uint8]:
+        return _channels_first(self.path, np.load(self.path, mmap_mode="r", allow_pickle=False))
+
+
 def _as_images(path: Path, array: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(np.array(_channels_first(path, array), order="C"))
+
+
+def _channels_first(path: Path, array: NDArray[Any]) -> NDArray[np.uint8]:
     if array.dtype != np.uint8 or array.ndim not in (3, 4):
         raise InputError(f"{path} holds {array.dtype} {array.shape}; expected uint8 (N, H, W, C)")
     if len(array) < 2 or 0 in array.shape:
         raise InputError(f"{path} holds {array.shape}; give at least two images")
     if array.ndim == 3:
-        array = array[:, None]
-    elif array.shape[-1] < array.shape[1]:  # there are fewer channels than pixels
-        array = array.transpose(0, 3, 1, 2)
-    return torch.from_numpy(np.array(array, order="C"))
+        return array[:, None]
+    if array.shape[-1] < array.shape[1]:  # there are fewer channels than pixels
+        return array.transpose(0, 3, 1, 2)
+    return array
 
 
 def _labels(path: Path, values: NDArray[Any], names: tuple[str, ...] | None) -> Labels | None:
