@@ -15,7 +15,7 @@ from rich.console import Console
 import frossl.engine as engine
 from frossl.api.shared import console_of, data_of, opened, say
 from frossl.artifacts import load_encoder
-from frossl.artifacts.embedding import BLOCK, Bench, Block, Done, Images, Job, compute_blocks, fingerprint
+from frossl.artifacts.embedding import Bench, Block, Done, Images, Job, compute_blocks, fingerprint
 from frossl.artifacts.neighbors import check_search, find_neighbors
 from frossl.artifacts.partial import About, Partial
 from frossl.artifacts.tables import Rows, format_of, write_lines, write_names
@@ -24,6 +24,10 @@ from frossl.errors import InputError
 from frossl.live import Counting
 from frossl.runs import RunFolder
 from frossl.runs.machine import cores
+
+
+CHUNK = 4096
+"""Rows that are written at a time: a group of rows of Parquet."""
 
 
 @dataclass(frozen=True)
@@ -195,8 +199,8 @@ def _computed(
 
 
 def _rows(images: Images, partial: Partial) -> Iterator[Rows]:
-    for start in range(0, len(images), BLOCK):
-        rows = range(start, min(start + BLOCK, len(images)))
+    for start in range(0, len(images), CHUNK):
+        rows = range(start, min(start + CHUNK, len(images)))
         features = partial.read(start, rows.stop)
         yield Rows([images.name(row) for row in rows], [images.label(row) for row in rows], features)
 
