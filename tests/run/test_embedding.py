@@ -220,7 +220,9 @@ def leave_half_a_file(folder: Path) -> None:
     (folder / "x.npy").write_bytes(b"half")
 
 
-@pytest.mark.parametrize(("damage", "lost"), [(cut, 1), (flip, 1), (lose, 3), (tear, 1), (leave_half_a_file, 0)])
+@pytest.mark.parametrize(
+    ("damage", "lost"), [(cut, 1), (flip, 1), (lose, 3), (tear, 1), (leave_half_a_file, 0)]
+)
 def test_what_is_damaged_is_computed_again(damage, lost, place, killed, whole, tmp_path):
     copy = tmp_path / "left.npy"
     shutil.copytree(Partial.place(killed), Partial.place(copy))
@@ -278,7 +280,15 @@ def test_threads_do_not_change_a_bit_and_are_given_back(place, whole, tmp_path):
     assert (tmp_path / "x.npy").read_bytes() == whole
 
 
-ODD = ["new\nline.png", 'quo"te,s.png', "<script>.png", "right\u202eleft.png", "=1+1.png", "b\udcff.png", " .png"]
+ODD = [
+    "new\nline.png",
+    'quo"te,s.png',
+    "<script>.png",
+    "right\u202eleft.png",
+    "=1+1.png",
+    "b\udcff.png",
+    " .png",
+]
 
 
 def test_names_may_hold_anything(place, tmp_path):
@@ -307,7 +317,7 @@ def test_a_file_that_cannot_be_read_keeps_its_row_and_gets_nobody_else_s_feature
     pixels = {i: np.asarray(Image.open(folder / f"{i}.png")) for i in (0, 1, 2, 4, 5)}
     expected = by_hand(place / "run", np.stack(list(pixels.values())).transpose(0, 3, 1, 2).copy())
     for ending in ("parquet", "csv", "npy"):
-        out = tmp_path / f"x.{ending}"
+        out = tmp_path / f"{ending}.{ending}"
         found = frossl.embed(place / "run", folder, out=out, outliers=9, duplicates=0.9, quiet=True)
         assert list(found.unreadable) == ["3.png"]
         names, labels, features = features_of(out)
@@ -318,13 +328,15 @@ def test_a_file_that_cannot_be_read_keeps_its_row_and_gets_nobody_else_s_feature
         for beside in ("duplicates", "outliers"):
             assert "3.png" not in found.beside[beside].read_text()
         assert found.beside["outliers"].read_text().count("\n") == 6
-    assert pq.read_table(tmp_path / "x.parquet")["features"].null_count == 1
+    assert pq.read_table(tmp_path / "parquet.parquet")["features"].null_count == 1
 
 
 def test_names_of_parts_are_paths_below_the_data(place, tmp_path):
     folder = tmp_path / "photos"
     for i in range(8):
-        write_image(folder / ("train", "val")[i % 2] / "ab"[i // 2 % 2] / f"{i}.png", width=16, height=16, seed=i)
+        write_image(
+            folder / ("train", "val")[i % 2] / "ab"[i // 2 % 2] / f"{i}.png", width=16, height=16, seed=i
+        )
     paths = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.png"))
     with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
         for path in paths:
@@ -412,7 +424,10 @@ def test_an_encoder_that_is_broken_is_named_by_other_processes_too(place, tmp_pa
     run = tmp_path / "run"
     shutil.copytree(place / "run", run)
     state = load_file(run / "encoder.safetensors")
-    save_file({k: v * float("nan") if v.is_floating_point() else v for k, v in state.items()}, run / "encoder.safetensors")
+    save_file(
+        {k: v * float("nan") if v.is_floating_point() else v for k, v in state.items()},
+        run / "encoder.safetensors",
+    )
     with pytest.raises(NotFiniteError, match="are not finite"):
         frossl.embed(run, place / "many.npy", out=tmp_path / "x.npy", processes=2, quiet=True)
 
@@ -456,9 +471,15 @@ def test_a_hundred_thousand_images_take_the_memory_of_a_few(kind, place, tmp_pat
 
 def test_arrays_stay_in_their_file_and_decoded_images_are_forgotten(place, photos, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
-    for name, array in {"last": images, "first": images.transpose(0, 3, 1, 2), "gray": images[..., 0]}.items():
+    for name, array in {
+        "last": images,
+        "first": images.transpose(0, 3, 1, 2),
+        "gray": images[..., 0],
+    }.items():
         np.save(tmp_path / f"{name}.npy", array)
-        kept, mapped = (open_dataset(tmp_path / f"{name}.npy", keep=keep).train.source for keep in (True, False))
+        kept, mapped = (
+            open_dataset(tmp_path / f"{name}.npy", keep=keep).train.source for keep in (True, False)
+        )
         ids = torch.tensor([4, 0, 2])
         assert torch.equal(kept.read(ids).images, mapped.read(ids).images)
         assert mapped.read(ids).images.is_contiguous()

@@ -25,7 +25,6 @@ from frossl.live import Counting
 from frossl.runs import RunFolder
 from frossl.runs.machine import cores
 
-
 CHUNK = 4096
 """Rows that are written at a time: a group of rows of Parquet."""
 
@@ -45,7 +44,7 @@ class Embedded:
     kept: int
     """Images that an earlier start, which was ended, had done."""
     unreadable: dict[str, str]
-    """Files and folders that could not be read, with the reason. Such a file keeps its row, without features."""
+    """Files and folders that could not be read, with the reason. A file keeps its row, without features."""
     beside: dict[str, Path]
     """Other files that were written, by kind: `names`, `duplicates`, `outliers`."""
     pairs: int | None = None
@@ -82,10 +81,10 @@ def embed(
 
     out: `.parquet` (name, label, features), `.csv` (name, label, f0, f1, …) or `.npy`, with the names in
     `.names.jsonl` beside it. What was ended, even by a kill, goes on with the same call, to the same bytes.
-    root: the folder of a data set that has a name. batch_size: chosen by the size of the images, if not given.
-    processes: more than one are started anew, so a script must be guarded by `if __name__ == "__main__":`.
-    duplicates: list pairs of images at or above this cosine in `.duplicates.csv`. outliers: list so many that
-    are farthest from their nearest others in `.outliers.csv`. overwrite: replace a file that is already there.
+    root: the folder of a data set that has a name. batch_size: by the size of the images, if not given.
+    processes: several are started anew, so a script must guard itself by `if __name__ == "__main__":`.
+    duplicates: list pairs of images at or above this cosine in `.duplicates.csv`. outliers: list so many
+    that are farthest from their nearest others in `.outliers.csv`. overwrite: replace a file that is there.
     """
     began, path, console = time.monotonic(), Path(os.path.expanduser(out)), console_of(quiet)
     write = format_of(path)
@@ -102,9 +101,7 @@ def embed(
         check_search(len(images))
     closed, device = images.closed(), engine.best_device()
     batch_size = batch_size or _batch_size(encoder.size, device)
-    about = About(
-        images.digest, fingerprint(encoder), len(images), encoder.num_features, batch_size, device
-    )
+    about = About(images.digest, fingerprint(encoder), len(images), encoder.num_features, batch_size, device)
     with Partial.open(path, about, overwrite=overwrite) as partial:
         workers = max(1, int(cores().usable) // processes) if processes > 1 else given.workers
         job = Job(

@@ -162,7 +162,7 @@ class Bench:
         images = Images(open_dataset(**vars(job.data), keep=False))
         encoder = load_encoder(job.encoder)
         if (images.digest, fingerprint(encoder)) != (job.images, job.weights):
-            raise TrainingError(f"{job.data.source} or {job.encoder} has changed since the start; start again")
+            raise TrainingError(f"{job.data.source} or {job.encoder} has changed meanwhile; start again")
         device = f"cuda:{rank % torch.cuda.device_count()}" if job.device == "cuda" else job.device
         return cls(job, images, encoder, device=device)
 
@@ -206,8 +206,8 @@ def compute_blocks(
                 done(future.result())
         except BrokenProcessPool:
             raise LostError(
-                "a process that computes features is gone (out of memory?); the same command goes on where this "
-                "ended; a script starts several processes below `if __name__ == '__main__':` only"
+                "a process that computes features is gone (out of memory?); the same command goes on where "
+                "it ended; a script must start several below `if __name__ == '__main__':`"
             ) from None
         finally:
             executor.shutdown(cancel_futures=True)
@@ -215,7 +215,7 @@ def compute_blocks(
 
 @contextmanager
 def _threads(bench: Bench) -> Iterator[Executor]:
-    """As many as torch has, each with forward passes of its own; on a GPU one reads while the other computes."""
+    """As many as torch has, each with passes of its own; on a GPU one reads while the other computes."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -82,8 +82,8 @@ class Partial:
             if known != asdict(about):
                 if known is not None and not overwrite:
                     raise InputError(
-                        f"{partial.path} was begun {_difference(known, asdict(about))}; give what it was begun "
-                        "with, or start anew with --overwrite"
+                        f"{partial.path} was begun {_difference(known, asdict(about))}; give what it was "
+                        "begun with, or start anew with --overwrite"
                     )
                 partial._begin()
             yield partial
@@ -135,7 +135,8 @@ class Partial:
             if 0 <= done.block < len(blocks) and done.checksum == self._checksum(blocks[done.block])
         }
         lines = "".join(json.dumps(asdict(done)) + "\n" for done in found.values())
-        write_atomically(self._done, lambda file: file.write(lines.encode()))  # a torn line would spoil the next
+        # written anew, as a torn line would spoil the next
+        write_atomically(self._done, lambda file: file.write(lines.encode()))
         return found
 
     def _lines(self) -> Iterator[Done]:
@@ -146,7 +147,7 @@ class Partial:
                 continue
 
     def _checksum(self, block: Block) -> int:
-        return zlib.crc32(self.read(block.row, block.row + block.count))
+        return zlib.crc32(self.read(block.row, block.row + block.count).data)
 
     def remember(self, done: Done) -> None:
         with self._done.open("ab") as file:

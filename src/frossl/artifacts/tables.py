@@ -61,7 +61,7 @@ def write_npy(file: BinaryIO, chunks: Iterable[Rows], shape: tuple[int, int]) ->
 
 
 def write_csv(file: BinaryIO, chunks: Iterable[Rows], shape: tuple[int, int]) -> None:
-    """Columns `name`, `label`, `f0`, `f1`, …, empty where there is nothing; nine digits give the same float32."""
+    """Columns `name`, `label`, `f0`, `f1`, …, empty for none; nine digits give the same float32."""
     _, F = shape
     empty = [""] * F
 

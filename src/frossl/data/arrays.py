@@ -70,8 +70,7 @@ class MappedSource:
     def __init__(self, path: Path) -> None:
         self.path = path
         images, status = self._images(), path.stat()
-        self._count, self.channels, *sides = images.shape
-        self.size = min(sides)
+        self._count, self.channels, self.size = len(images), images.shape[1], min(images.shape[2:])
         known = (images.shape, images.strides, status.st_size, status.st_mtime_ns)
         self.digest = hashlib.sha256(repr(known).encode()).hexdigest()
 
@@ -85,7 +84,7 @@ class MappedSource:
         return f"image {id}"
 
     def content(self, id: int) -> bytes:
-        return self._images()[id].tobytes()
+        return bytes(self._images()[id])
 
     def subset(self, ids: Tensor) -> ArraySource:
         return ArraySource(self.read(ids).images)

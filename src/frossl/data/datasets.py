@@ -75,9 +75,7 @@ class Reading:
     keep: bool
 
     def source(self, files: Files, size: int) -> FileSource:
-        return FileSource(
-            files, size=size, max_bad=self.max_bad, workers=self.workers, keep=self.keep
-        )
+        return FileSource(files, size=size, max_bad=self.max_bad, workers=self.workers, keep=self.keep)
 
 
 def _whole(name: str, reading: Reading, *, root: str | Path | None, found: Found | None) -> Dataset:

@@ -267,7 +267,7 @@ def _tar(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
 
 
 class Chosen:
-    """Some of the files, by their numbers, sorted; what all names begin with (`within`) is left out of them."""
+    """Some of the files, by their numbers, sorted; names are given without what all begin with (`within`)."""
 
     def __init__(self, files: Files, numbers: NDArray[np.int64], *, within: str = "") -> None:
         self._files, self.numbers, cut = files, numbers, len(os.fsencode(within))
