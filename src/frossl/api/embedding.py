@@ -15,7 +15,8 @@ from rich.console import Console
 import frossl.engine as engine
 from frossl.api.shared import console_of, data_of, opened, say
 from frossl.artifacts import load_encoder
-from frossl.artifacts.embedding import Bench, Block, Done, Images, Job, compute_blocks, fingerprint
+from frossl.artifacts.computing import compute_blocks
+from frossl.artifacts.embedding import Bench, Block, Done, Images, Job, fingerprint
 from frossl.artifacts.neighbors import check_search, find_neighbors
 from frossl.artifacts.partial import About, Partial
 from frossl.artifacts.tables import Rows, format_of, write_lines, write_names
@@ -82,7 +83,7 @@ def embed(
     out: `.parquet` (name, label, features), `.csv` (name, label, f0, f1, …) or `.npy`, with the names in
     `.names.jsonl` beside it. What was ended, even by a kill, goes on with the same call, to the same bytes.
     root: the folder of a data set that has a name. batch_size: by the size of the images, if not given.
-    processes: several are started anew, so a script must guard itself by `if __name__ == "__main__":`.
+    processes: so many, of one thread each; one takes as many threads as torch has.
     duplicates: list pairs of images at or above this cosine in `.duplicates.csv`. outliers: list so many
     that are farthest from their nearest others in `.outliers.csv`. overwrite: replace a file that is there.
     """

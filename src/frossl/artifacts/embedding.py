@@ -7,34 +7,22 @@ forward pass is one batch of the same images, computed by one thread.
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
-import signal
-import threading
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import accumulate
-from multiprocessing.connection import wait
-from multiprocessing.queues import SimpleQueue
 
 import torch
 
 from frossl.artifacts.encoder import load_encoder
 from frossl.config import Data
 from frossl.data import Dataset, FileSource, Part, open_dataset
-from frossl.errors import InputError, LostError, NotFiniteError, TrainingError
+from frossl.errors import InputError, NotFiniteError, TrainingError
 from frossl.networks import Encoder
 
 BLOCK = 512
 """Images, or a little fewer, that are written and remembered as done together."""
-MOST_THREADS = 16
-"""More in one process wait for Python's lock; processes do not."""
 PARTS = ("train/", "test/")
 
 
@@ -192,70 +180,3 @@ class Bench:
             file.flush()
             os.fsync(file.fileno())
         return Done(block.number, zlib.crc32(written), unreadable)
-
-
-def compute_blocks(
-    bench: Bench, blocks: Sequence[Block], *, processes: int, done: Callable[[Done], None]
-) -> None:
-    """In threads of this process, or in several processes of one thread each."""
-    several = min(processes, len(blocks)) > 1
-    with _processes(bench.job, min(processes, len(blocks))) if several else _threads(bench) as executor:
-        compute = _compute_there if several else bench.compute
-        try:
-            for future in as_completed([executor.submit(compute, block) for block in blocks]):
-                done(future.result())
-        except BrokenProcessPool:
-            raise LostError(
-                "a process that computes features is gone (out of memory?); the same command goes on where "
-                "it ended; a script must start several below `if __name__ == '__main__':`"
-            ) from None
-        finally:
-            executor.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _threads(bench: Bench) -> Iterator[Executor]:
-    """As many as torch has, each with passes of its own; on a GPU one reads while the other computes."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield ThreadPoolExecutor(min(before, MOST_THREADS) if bench.device == "cpu" else 2)
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def _processes(job: Job, count: int) -> Iterator[Executor]:
-    context = multiprocessing.get_context("spawn")
-    ranks: SimpleQueue[int] = context.SimpleQueue()
-    for rank in range(count):
-        ranks.put(rank)
-    yield ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(job, ranks))
-
-
-_mine: list[tuple[Job, int]] = []
-"""The job of this process, where it was started for one, and its number."""
-
-
-def _begin(job: Job, ranks: SimpleQueue[int]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us, and ends us too
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(1)
-    _mine.append((job, ranks.get()))
-
-
-def _end_with_parent() -> None:
-    """A process that was killed takes nobody with it: others would go on, or wait for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-
-@lru_cache(maxsize=1)
-def _bench() -> Bench:
-    return Bench.open(*_mine[0])
-
-
-def _compute_there(block: Block) -> Done:
-    return _bench().compute(block)
