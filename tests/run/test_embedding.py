@@ -468,7 +468,7 @@ def test_a_hundred_thousand_images_take_the_memory_of_a_few(kind, place, tmp_pat
     for i in range(100 if kind == "txt" else 0):
         write_image(tmp_path / f"{i}.png", width=16, height=16, seed=i)
     few, many = peak(5_000), peak(100_000)
-    assert many - few < 60
+    assert many - few < 20
 
 
 def test_arrays_stay_in_their_file_and_decoded_images_are_forgotten(place, photos, tmp_path):

@@ -11,20 +11,20 @@ from frossl.errors import InputError
 
 
 def rows_of(count: int, *, width: int = 24, centers: int = 60, spread: float = 0.5) -> np.ndarray:
-    """Clouds of positive features, as pooled ones are, far from the origin."""
+    """Clouds of features, most of them positive, as pooled ones are."""
     random = np.random.default_rng(count)
     around = random.normal(size=(centers, width))[random.integers(0, centers, count)]
-    return (5 + around + spread * random.normal(size=(count, width))).astype(np.float32)
+    return (0.5 + around + spread * random.normal(size=(count, width))).astype(np.float32)
 
 
 def find(rows: np.ndarray, **options) -> Neighbors:
-    return find_neighbors(lambda start, stop: rows[start:stop].copy(), len(rows), **options)
+    missing = np.flatnonzero(np.isnan(rows[:, 0])).tolist()
+    return find_neighbors(lambda start, stop: rows[start:stop].copy(), len(rows), missing=missing, **options)
 
 
 def by_hand(rows: np.ndarray) -> np.ndarray:
-    """(N, N) cosines of centered rows; NaN where there is no image."""
-    centered = rows.astype(np.float64) - np.nanmean(rows.astype(np.float64), 0)
-    unit = centered / np.linalg.norm(centered, axis=1, keepdims=True)
+    """(N, N) cosines; NaN where there is no image."""
+    unit = rows.astype(np.float64) / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
     return unit @ unit.T
 
 

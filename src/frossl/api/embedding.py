@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -116,13 +116,13 @@ def embed(
         )
         bench, blocks = Bench(job, images, encoder, device=device), images.blocks(batch_size)
         done, kept, rate = _computed(bench, partial, blocks, processes, console)
-        found = _searched(partial, images, beside, duplicates, outliers, console)
+        bad = {int(row): why for one in done.values() for row, why in one.unreadable.items()}
+        found = _searched(partial, images, bad, beside, duplicates, outliers, console)
         if "names" in beside:
             partial.deliver(beside["names"], lambda file: write_names(file, _rows(images, partial)))
         shape = (about.count, about.features)
         partial.deliver(path, lambda file: write(file, _rows(images, partial), shape))
         partial.remove()
-    bad = {int(row): why for one in done.values() for row, why in one.unreadable.items()}
     unreadable = closed | {images.name(row): bad[row] for row in sorted(bad)}
     seconds = time.monotonic() - began
     return Embedded(path, *shape, seconds, rate, kept, unreadable, beside, **found)
@@ -206,6 +206,7 @@ def _rows(images: Images, partial: Partial) -> Iterator[Rows]:
 def _searched(
     partial: Partial,
     images: Images,
+    bad: Collection[int],
     beside: dict[str, Path],
     duplicates: float | None,
     outliers: int | None,
@@ -220,6 +221,7 @@ def _searched(
             len(images),
             threshold=duplicates,
             nearest=outliers is not None,
+            missing=bad,
             progress=counting.update,
         )
     counts: dict[str, int] = {}

@@ -6,7 +6,7 @@ those in the cells around it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -30,7 +30,7 @@ SLACK = 1e-6
 """What float32 may lose: two copies are at 1."""
 
 Read = Callable[[int, int], NDArray[np.float32]]
-"""Rows from a number up to another; NaN where there is no image."""
+"""Rows from a number up to another."""
 Progress = Callable[[int, int], None]
 
 
@@ -43,7 +43,7 @@ class Neighbors:
     cosines: NDArray[np.float32]
     """(P,)"""
     distances: NDArray[np.float32]
-    """(N,): one minus the mean cosine with the nearest others; NaN where there is no image."""
+    """(N,): one minus the mean cosine with the nearest others; NaN for missing rows."""
 
     def groups(self) -> NDArray[np.int64]:
         """(P,): the group of each pair, counted from 1 on: what is near one is in the group of both."""
@@ -72,10 +72,17 @@ def check_search(count: int) -> None:
 
 
 def find_neighbors(
-    read: Read, count: int, *, threshold: float | None, nearest: bool, progress: Progress | None = None
+    read: Read,
+    count: int,
+    *,
+    threshold: float | None,
+    nearest: bool,
+    missing: Collection[int] = (),
+    progress: Progress | None = None,
 ) -> Neighbors:
-    """threshold: pairs at or above this cosine, none if not given. nearest: distances, too; else zeros."""
-    directions = Directions(read, count)
+    """threshold: pairs at or above this cosine, none if not given. nearest: distances, too. missing: rows
+    that do not count."""
+    directions = Directions(read, count, missing)
     found = _Found(directions.present, threshold, NEAREST if nearest else 0)
     search = _compare_all if count <= EXACT else _look_up
     search(directions, found, progress or (lambda done, total: None))
@@ -83,25 +90,19 @@ def find_neighbors(
 
 
 class Directions:
-    """Rows less their mean, of length 1, some at a time. Missing ones are zero.
+    """Rows of length 1, some at a time. Missing ones are zero.
 
-    Features are mostly positive, so that without the mean all cosines are near 1 (docs/decisions.md).
+    Their mean is not taken off: it told copies and strangers apart no better (docs/decisions.md).
     """
 
-    def __init__(self, read: Read, count: int) -> None:
+    def __init__(self, read: Read, count: int, missing: Collection[int]) -> None:
         self._read, self.count = read, count
-        self.present = torch.zeros(count, dtype=torch.bool)
-        total: Any = 0.0
-        for start in range(0, count, ROWS):
-            rows = torch.from_numpy(read(start, min(start + ROWS, count)))
-            here = ~rows[:, 0].isnan()
-            self.present[start : start + ROWS] = here
-            total = total + rows[here].double().sum(0)
-        self.mean = (total / self.present.sum().clamp_min(1)).float()
+        self.present = torch.ones(count, dtype=torch.bool)
+        self.present[list(missing)] = False
 
     def __getitem__(self, start: int) -> Tensor:
         """Those from `start` on, at most `ROWS`."""
-        rows = torch.from_numpy(self._read(start, min(start + ROWS, self.count))) - self.mean
+        rows = torch.from_numpy(self._read(start, min(start + ROWS, self.count)))
         rows[~self.present[start : start + ROWS]] = 0
         return F.normalize(rows, dim=1)
 
