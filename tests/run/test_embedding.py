@@ -406,7 +406,7 @@ def test_copies_are_paired_and_the_odd_one_is_found(place, tmp_path, monkeypatch
     code, said, err = call(monkeypatch, capsys, "embed", place / "run", folder, *options)
     found = json.loads(said)
     assert (code, found["pairs"], found["groups"]) == (0, 3, 1), err
-    assert "3 pairs of near-duplicates in 1 groups" in err
+    assert "near-duplicates (pairs 3, groups 1)" in err
     assert (tmp_path / "x.duplicates.csv").read_text().splitlines() == [
         "name,other,cosine,group",
         "7.png,again.png,1.000000,1",

@@ -117,35 +117,37 @@ class _Found:
         self.present, self.threshold = present, threshold
         k = min(nearest, max(0, int(present.sum()) - 1))
         self.best = torch.full((len(present), k), -torch.inf)
-        self._pairs: list[Tensor] = []
-        self._cosines: list[Tensor] = []
+        # at once, as small pieces kept among large ones that come and go left holes: 1.3 GB of 100,000 rows
+        self._pairs = torch.empty(MOST_PAIRS, 2, dtype=torch.int64)
+        self._cosines = torch.empty(MOST_PAIRS)
         self._count = 0
 
     def add_pairs(self, rows: Tensor, others: Tensor, cosines: Tensor) -> None:
         """Those of them that count once: of lower and higher row."""
         once = rows < others
-        self._pairs.append(torch.stack([rows[once], others[once]], 1))
-        self._cosines.append(cosines[once].clamp(max=1))
-        self._count += int(once.sum())
-        if self._count > MOST_PAIRS:
+        end = self._count + int(once.sum())
+        if end > MOST_PAIRS:
             raise InputError(
                 f"more than {MOST_PAIRS:,} pairs have a cosine of {self.threshold:g} or more; give a higher "
                 "--duplicates: features that are there already are not computed again"
             )
+        self._pairs[self._count : end] = torch.stack([rows[once], others[once]], 1)
+        self._cosines[self._count : end] = cosines[once].clamp(max=1)
+        self._count = end
 
     def add_nearest(self, start: int, cosines: Tensor) -> None:
         """Candidates (n, m) of the rows from `start` on; those that do not count are −∞."""
-        mine = self.best[start : start + len(cosines)]
-        mine.copy_(torch.cat([mine, cosines], 1).topk(mine.shape[1], dim=1).values)
+        better = (cosines.amax(1) > self.best[start : start + len(cosines), -1]).nonzero()[:, 0]
+        candidates = torch.cat([self.best[start + better], cosines[better]], 1)
+        self.best[start + better] = candidates.topk(self.best.shape[1], dim=1).values
 
     def neighbors(self) -> Neighbors:
-        pairs = torch.cat([torch.empty(0, 2, dtype=torch.int64), *self._pairs])
-        cosines = torch.cat([torch.empty(0), *self._cosines])
-        order = np.lexsort((pairs[:, 1].numpy(), pairs[:, 0].numpy(), -cosines.numpy()))
+        pairs, cosines = self._pairs[: self._count].numpy(), self._cosines[: self._count].numpy()
+        order = np.lexsort((pairs[:, 1], pairs[:, 0], -cosines))
         counted = self.best.isfinite()  # an index may find fewer
         mean = self.best.where(counted, 0).sum(1) / counted.sum(1).clamp_min(1)
         distances = torch.where(self.present, 1 - mean, torch.nan)
-        return Neighbors(pairs.numpy()[order], cosines.numpy()[order], distances.numpy())
+        return Neighbors(pairs[order], cosines[order], distances.numpy())
 
 
 def _compare_all(directions: Directions, found: _Found, progress: Progress) -> None:
@@ -161,10 +163,11 @@ def _compare_all(directions: Directions, found: _Found, progress: Progress) -> N
             if found.best.shape[1]:
                 if other == start:
                     cosines.fill_diagonal_(-torch.inf)
-                cosines[:, ~found.present[other : other + ROWS]] = -torch.inf
+                for side, first in enumerate((start, other)):
+                    gone = (~found.present[first : first + ROWS]).nonzero()[:, 0]
+                    cosines.index_fill_(side, gone, -torch.inf)
                 found.add_nearest(start, cosines)
                 if other != start:
-                    cosines[~found.present[start : start + ROWS]] = -torch.inf
                     found.add_nearest(other, cosines.T)
             done += 1
             progress(done, total)
@@ -172,8 +175,8 @@ def _compare_all(directions: Directions, found: _Found, progress: Progress) -> N
 
 POINTS = 64
 """Rows that each cell's center is learned from."""
-PROBES = 32
-"""Cells that are looked into for every row."""
+PROBES = 64
+"""Cells that are looked into for every row: of 110,000 features, 99.9% of the ten nearest were in them."""
 
 
 def _look_up(directions: Directions, found: _Found, progress: Progress) -> None:

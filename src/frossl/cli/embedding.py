@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from frossl.api import Embedded
 
 
-@app.command(epilog="Example: frossl embed runs/photos photos --out photos.parquet --duplicates 0.95")
+@app.command(epilog="Example: frossl embed runs/photos photos --out photos.parquet --duplicates 0.99")
 def embed(
     run: Annotated[str, typer.Argument(help="A run folder, or an encoder that was exported")],
     out: Annotated[str, typer.Option(help="A new file: .parquet, .npy or .csv")],
@@ -26,7 +26,7 @@ def embed(
     ] = None,
     processes: Annotated[int, typer.Option(help="So many processes of one thread each")] = 1,
     duplicates: Annotated[
-        float | None, typer.Option(help="List pairs at or above this cosine, such as 0.95")
+        float | None, typer.Option(help="List pairs at or above this cosine, such as 0.99")
     ] = None,
     outliers: Annotated[int | None, typer.Option(help="List so many images that are near no other")] = None,
     overwrite: Annotated[
@@ -66,12 +66,12 @@ def _tell(found: Embedded, *, to_stderr: bool) -> None:
     )
     if found.unreadable:
         several(
-            f"{len(found.unreadable):,} cannot be read, and have no features",
+            f"{len(found.unreadable):,} cannot be read: rows without features",
             [f"{name!r}: {reason}" for name, reason in found.unreadable.items()],
             to_stderr=to_stderr,
         )
     if found.pairs is not None:
-        where = f"{found.pairs:,} pairs of near-duplicates in {found.groups:,} groups"
-        say(f"{where}: {found.beside['duplicates']}", to_stderr=to_stderr)
+        counts = f"pairs {found.pairs:,}, groups {found.groups:,}"
+        say(f"near-duplicates ({counts}): {found.beside['duplicates']}", to_stderr=to_stderr)
     if "outliers" in found.beside:
-        say(f"near no other: {found.beside['outliers']}", to_stderr=to_stderr)
+        say(f"outliers: {found.beside['outliers']}", to_stderr=to_stderr)
