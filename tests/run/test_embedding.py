@@ -157,36 +157,38 @@ def test_killed_and_started_again_gives_the_same_file(place, killed, whole, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.names.jsonl", "x.npy"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "whom", "code", "said"),
+    [
+        (signal.SIGKILL, "first", -9, ""),
+        (signal.SIGINT, "first", 130, "\nfrossl: interrupted\n"),
+        (signal.SIGKILL, "other", 1, "frossl: a process that computes features is gone"),
+    ],
+)
 def test_two_processes_that_are_ended_leave_no_other_and_go_on_to_the_same_file(
-    number, place, whole, tmp_path
+    number, whom, code, said, place, whole, tmp_path
 ):
     out = tmp_path / "x.npy"
     process = start(place, out, "--processes", "2")
     wait_for(process, lambda: blocks_done(out) >= 3)
     others = children_of(process)
     assert len(others) == 2
-    process.send_signal(number)  # the others are not told
+    os.kill(process.pid if whom == "first" else int(others[0].name), number)
     _, err = process.communicate(timeout=PATIENCE)
-    expected = (-9, "") if number == signal.SIGKILL else (130, "\nfrossl: interrupted\n")
-    assert (process.returncode, err) == expected
+    assert process.returncode == code
+    assert err.startswith(said)
+    assert "Traceback" not in err
     wait_until_gone(others)
     found = frossl.embed(place / "run", place / "many.npy", out=out, quiet=True)
     assert BLOCK * 3 <= found.kept < MANY
     assert out.read_bytes() == whole
 
 
-@pytest.mark.slow
 def test_two_processes_give_the_file_of_one(place, whole, tmp_path):
-    code, out, err = _run(start(place, tmp_path / "x.npy", "--processes", "2", "--json"))
-    assert (code, err.count("images a second")) == (0, 1), err
-    assert json.loads(out)["images"] == MANY
+    found = frossl.embed(place / "run", place / "many.npy", out=tmp_path / "x.npy", processes=2, quiet=True)
+    assert (found.images, found.kept) == (MANY, 0)
     assert (tmp_path / "x.npy").read_bytes() == whole
-
-
-def _run(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=PATIENCE)
-    return process.returncode, out, err
 
 
 def first_done(folder: Path) -> int:

@@ -137,6 +137,11 @@ def work() -> None:
             answer = asdict(bench.compute(block))
         except errors.FrosslError as error:
             answer = {"error": type(error).__name__, "message": str(error)}
+        except OSError as error:  # a full disk
+            answer = {
+                "error": "TrainingError",
+                "message": f"{error}; the same command goes on where it ended",
+            }
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
