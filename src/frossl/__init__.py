@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from frossl.api import compare as compare
     from frossl.api import demo as demo
     from frossl.api import doctor as doctor
+    from frossl.api import embed as embed
     from frossl.api import export as export
     from frossl.api import finetune as finetune
     from frossl.api import knn as knn
@@ -129,10 +130,11 @@ _HOME = {
     "compare": "api",
     "corinfomax_loss": "objectives",
     "demo": "api",
-    "doctor": "api",
-    "export": "api",
     "dino_loss": "objectives",
+    "doctor": "api",
+    "embed": "api",
     "empssl_loss": "objectives",
+    "export": "api",
     "few_label_accuracy": "evaluation",
     "finetune": "api",
     "frossl_loss": "objectives",

@@ -30,7 +30,7 @@ from frossl.data import (
     Dataset,
     Source,
     array_dataset,
-    channels_first,
+    as_tensor,
     listed_dataset,
     open_dataset,
 )
@@ -222,7 +222,7 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             return os.fspath(X)
         paths = _paths(X)
         if paths is None:
-            return array_dataset(self._images(X, fitting=True))
+            return array_dataset(ArraySource(self._images(X, fitting=True)))
         if len(paths) < 2:
             raise ImagesError(f"n_samples = {len(paths)}; give at least two images to learn from")
         return listed_dataset(paths, largest=LARGEST_STORED.get(self.device or best_device(), LARGEST))
@@ -249,7 +249,7 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if fitting:
             self.image_shape_ = shape
         missing = math.prod(shape) - shades.shape[1]
-        return channels_first(np.pad(shades, ((0, 0), (0, missing))).reshape(-1, *shape))
+        return as_tensor(np.pad(shades, ((0, 0), (0, missing))).reshape(-1, *shape))
 
     def _shape(self, array: NDArray[Any], fitted: tuple[int, ...] | None) -> tuple[int, ...]:
         """Of one image, as its numbers lie in a row."""

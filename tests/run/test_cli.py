@@ -19,7 +19,7 @@ from tests.conftest import write_image
 FROSSL = [sys.executable, "-m", "frossl"]
 VERBS = (
     "demo", "pretrain", "resume", "knn", "probe", "finetune", "checkpoints", "spectrum", "compare", "report",
-    "watch", "pack", "check", "views", "list", "recipe", "doctor",
+    "watch", "pack", "check", "views", "list", "recipe", "doctor", "embed",
 )  # fmt: skip
 
 

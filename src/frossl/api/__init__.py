@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from frossl.api.catalog import recipe as recipe
     from frossl.api.catalog import recipe_text as recipe_text
     from frossl.api.catalog import recipes as recipes
+    from frossl.api.embedding import Embedded as Embedded
+    from frossl.api.embedding import embed as embed
     from frossl.api.examination import Examination as Examination
     from frossl.api.examination import doctor as doctor
     from frossl.api.exporting import export as export
@@ -46,6 +48,7 @@ _HOME = {
     "Choices": "api.training",
     "Comparison": "api.subject",
     "Demo": "api.first_run",
+    "Embedded": "api.embedding",
     "Examination": "api.examination",
     "Plan": "api.planning",
     "Run": "api.run",
@@ -55,6 +58,7 @@ _HOME = {
     "compare": "api.reports",
     "demo": "api.first_run",
     "doctor": "api.examination",
+    "embed": "api.embedding",
     "export": "api.exporting",
     "finetune": "api.measuring",
     "knn": "api.measuring",

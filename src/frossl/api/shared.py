@@ -24,7 +24,7 @@ LARGEST_STORED = {"cpu": 128, "cuda": 256, "mps": 256}
 """Pixels along the side of stored images where none are asked for: what the device can afford."""
 
 
-def opened(config: Config, console: Console, *, largest: int = LARGEST) -> Dataset:
+def opened(config: Config, console: Console, *, largest: int = LARGEST, keep: bool = True) -> Dataset:
     """The images, with a word of how many files there are while a folder is indexed for the first time."""
     data = config.data
     with console.status(f"opening {escape(data.source)}") as status:
@@ -32,7 +32,7 @@ def opened(config: Config, console: Console, *, largest: int = LARGEST) -> Datas
         def found(count: int) -> None:
             status.update(f"indexing {escape(data.source)}: {count:,} files")
 
-        return open_dataset(**vars(data), largest=largest, found=found)
+        return open_dataset(**vars(data), largest=largest, keep=keep, found=found)
 
 
 def check_same(config: Config, folder: RunFolder, dataset: Dataset) -> None:

@@ -11,11 +11,11 @@ from typing import NoReturn
 
 import typer
 
-from frossl.cli import data, doctor, exporting, measuring, reports, training
+from frossl.cli import data, doctor, embedding, exporting, measuring, reports, training
 from frossl.cli.common import app
 from frossl.errors import FrosslError
 
-__all__ = ["app", "data", "doctor", "exporting", "main", "measuring", "reports", "training"]
+__all__ = ["app", "data", "doctor", "embedding", "exporting", "main", "measuring", "reports", "training"]
 
 INTERRUPTED = 130
 

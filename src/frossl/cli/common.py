@@ -128,3 +128,12 @@ def say(text: str, *, to_stderr: bool = False) -> None:
 
 def print_json(value: dict[str, Any]) -> None:
     typer.echo(json_.dumps(value, ensure_ascii=False))
+
+
+def several(title: str, lines: list[str], *, to_stderr: bool) -> None:
+    """A few of them; JSON has all."""
+    say(title, to_stderr=to_stderr)
+    for line in lines[:10]:
+        say(f"  {line}", to_stderr=to_stderr)
+    if len(lines) > 10:
+        say(f"  and {len(lines) - 10:,} more (--json names all)", to_stderr=to_stderr)

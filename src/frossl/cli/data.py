@@ -20,6 +20,7 @@ from frossl.cli.common import (
     print_json,
     recipe_names,
     say,
+    several,
     starting_config,
 )
 
@@ -58,14 +59,14 @@ def check(
     classes = f", {len(found.classes)} classes" if found.classes else ""
     tested = f", {found.test_images:,} to be tested on" if found.test_images else ""
     say(f"{found.images:,} images{tested}{classes}; {found.size} px", to_stderr=json)
-    _several(
+    several(
         f"{len(found.bad_files):,} cannot be read",
         [f"{name!r}: {reason}" for name, reason in found.bad_files.items()],
         to_stderr=json,
     )
     say(f"{found.copies:,} are exact copies of another one", to_stderr=json)
     if found.test_images:
-        _several(
+        several(
             f"{len(found.crossing):,} to be tested on are among those to learn from",
             [f"{test!r} = {train!r}" for train, test in found.crossing],
             to_stderr=json,
@@ -73,15 +74,6 @@ def check(
     if json:
         print_json(vars(found))
     return 0
-
-
-def _several(title: str, lines: list[str], *, to_stderr: bool) -> None:
-    """A few of them; JSON has all."""
-    say(title, to_stderr=to_stderr)
-    for line in lines[:10]:
-        say(f"  {line}", to_stderr=to_stderr)
-    if len(lines) > 10:
-        say(f"  and {len(lines) - 10:,} more (--json names all)", to_stderr=to_stderr)
 
 
 @app.command(epilog="Example: frossl views photos --view-set multicrop --out views.png")

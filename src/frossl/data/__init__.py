@@ -1,6 +1,6 @@
 """Anything with images in it -> Batch(images, ids). Labels are kept apart and never enter a step."""
 
-from frossl.data.arrays import array_dataset, channels_first
+from frossl.data.arrays import array_dataset, as_tensor
 from frossl.data.check import Findings, look_through
 from frossl.data.dataset import Dataset, Part, with_test
 from frossl.data.datasets import LARGEST, listed_dataset, open_dataset
@@ -24,7 +24,7 @@ __all__ = [
     "Part",
     "Source",
     "array_dataset",
-    "channels_first",
+    "as_tensor",
     "held_out",
     "listed_dataset",
     "look_through",

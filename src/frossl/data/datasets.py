@@ -35,6 +35,7 @@ def open_dataset(
     labels: str | Path | None = None,
     test: str | Path | None = None,
     workers: int | None = None,
+    keep: bool = True,
     found: Found | None = None,
 ) -> Dataset:
     """A folder of images, a list of paths (.txt, .csv), an archive (.zip, .tar), a folder of tar archives
@@ -44,10 +45,11 @@ def open_dataset(
     fraction: this share of every class is learned from, chosen by `fraction_seed`. size: what images of
     files are scaled to, if given; else their typical size up to `largest`. Arrays keep theirs. max_bad: see
     `FileSource`. labels: a CSV file, `path,label`, in place of class folders. test: images to be tested on,
-    in place of the data set's own test part. workers: threads that decode. found: told how many files there
-    are so far.
+    in place of the data set's own test part. workers: threads that decode. keep: False for those who read
+    every image once: arrays stay in their .npy files, and decoded images are forgotten. found: told how many
+    files there are so far.
     """
-    reading = Reading(size=size, largest=largest, max_bad=max_bad, workers=workers)
+    reading = Reading(size=size, largest=largest, max_bad=max_bad, workers=workers, keep=keep)
     dataset = _whole(str(source), reading, root=root, found=found)
     if labels is not None:
         dataset = labelled_by(dataset, Path(os.path.expanduser(labels)))
@@ -70,9 +72,10 @@ class Reading:
     largest: int
     max_bad: float
     workers: int | None
+    keep: bool
 
     def source(self, files: Files, size: int) -> FileSource:
-        return FileSource(files, size=size, max_bad=self.max_bad, workers=self.workers)
+        return FileSource(files, size=size, max_bad=self.max_bad, workers=self.workers, keep=self.keep)
 
 
 def _whole(name: str, reading: Reading, *, root: str | Path | None, found: Found | None) -> Dataset:
@@ -92,7 +95,7 @@ def _whole(name: str, reading: Reading, *, root: str | Path | None, found: Found
         elif name.startswith(HUB):
             opened = hub_parts(name)
         else:
-            opened = _at(path, found)
+            opened = _at(path, found, keep=reading.keep)
     except OSError as error:
         raise InputError(f"{name} cannot be read ({error.strerror or error}); check it") from None
     if isinstance(opened, Dataset):
@@ -100,13 +103,13 @@ def _whole(name: str, reading: Reading, *, root: str | Path | None, found: Found
     return _of_files(name, opened, reading)
 
 
-def _at(path: Path, found: Found | None) -> Dataset | list[PartFiles]:
+def _at(path: Path, found: Found | None, *, keep: bool) -> Dataset | list[PartFiles]:
     if not path.exists():
         if os.sep in str(path) or "." in str(path):
             raise InputError(f"there is no folder or file {path}; {EXPECTED}")
         raise unknown("folder or data set", str(path), NAMED)
     if path.suffix.lower() in (".npy", ".npz"):
-        return open_array(path)
+        return open_array(path, keep=keep)
     if is_packed(path):
         return open_packed(path)
     if is_saved(path):
@@ -132,7 +135,7 @@ def listed_dataset(
 ) -> Dataset:
     """Images by their paths, in this order, without labels; the rest is as in `open_dataset`."""
     files = ListedFiles(Path(), [os.path.expanduser(path) for path in paths])
-    reading = Reading(size=size, largest=largest, max_bad=max_bad, workers=None)
+    reading = Reading(size=size, largest=largest, max_bad=max_bad, workers=None, keep=True)
     source = reading.source(files, size or min(largest, typical_size(files)))
     return Dataset("a list of paths", Part(source, None), None, IMAGENET)
 

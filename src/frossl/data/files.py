@@ -49,6 +49,10 @@ class Files(Protocol):
     def shard_ends(self) -> tuple[int, ...]:
         """Where the images of each archive end, if they lie in several."""
 
+    @property
+    def within(self) -> str | None:
+        """What the names of a part begin with, below the data (`train/`); None where they do not say."""
+
     def read(self, i: int) -> bytes: ...
 
 
@@ -78,8 +82,9 @@ class FolderFiles:
 
     shard_ends = ()
 
-    def __init__(self, root: Path, index: Index) -> None:
-        self.root, self.names, self.digest, self.closed = root, index.names, index.digest, index.closed
+    def __init__(self, root: Path, index: Index, *, within: str = "") -> None:
+        self.root, self.within = root, within
+        self.names, self.digest, self.closed = index.names, index.digest, index.closed
 
     def read(self, i: int) -> bytes:
         return read_file(os.path.join(os.fsencode(self.root), self.names.raw(i)))
@@ -89,6 +94,7 @@ class ListedFiles:
     """The files that a list names; relative ones lie beside the list."""
 
     shard_ends = ()
+    within = None
 
     def __init__(self, root: Path, names: Sequence[str]) -> None:
         self.root, self.names = root, Names.of(map(os.fsencode, names))
@@ -148,6 +154,8 @@ KINDS = (np.int64, np.int64, np.int64, np.int32, np.uint32, np.uint8)
 
 class ArchivedFiles:
     """Image members of zip or tar archives, read in place. Of several archives, names begin with theirs."""
+
+    within = ""
 
     def __init__(self, paths: Sequence[Path], *, cache: Path | None = None) -> None:
         """cache: a folder where the contents of the archives are kept for the next time."""
@@ -259,12 +267,12 @@ def _tar(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
 
 
 class Chosen:
-    """Some of the files, by their numbers, sorted; the first `cut` bytes of every name are left out."""
+    """Some of the files, by their numbers, sorted; names are given without what all begin with (`within`)."""
 
-    def __init__(self, files: Files, numbers: NDArray[np.int64], *, cut: int = 0) -> None:
-        self._files, self.numbers = files, numbers
+    def __init__(self, files: Files, numbers: NDArray[np.int64], *, within: str = "") -> None:
+        self._files, self.numbers, cut = files, numbers, len(os.fsencode(within))
         self.names = Names.of(os.fsencode(files.names[i])[cut:] for i in numbers.tolist())
-        self.closed = files.closed
+        self.closed, self.within = files.closed, within or files.within
         self.shard_ends = tuple(np.searchsorted(numbers, files.shard_ends).tolist())
         self.digest = hashlib.sha256(files.digest.encode() + numbers.tobytes()).hexdigest()
 
@@ -272,7 +280,7 @@ class Chosen:
     def beginning(cls, files: Files, prefix: str) -> Chosen:
         """Those whose names begin so, without that beginning."""
         numbers = [i for i, name in enumerate(files.names) if name.startswith(prefix)]
-        return cls(files, np.array(numbers, np.int64), cut=len(os.fsencode(prefix)))
+        return cls(files, np.array(numbers, np.int64), within=prefix)
 
     def read(self, i: int) -> bytes:
         return self._files.read(int(self.numbers[i]))

@@ -23,6 +23,7 @@ class HubFiles:
     """The images of one split, as they are encoded."""
 
     shard_ends = ()
+    within = ""
 
     def __init__(self, split: Any, column: str, name: str) -> None:
         from datasets import Image

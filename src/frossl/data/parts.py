@@ -61,7 +61,8 @@ def folder_parts(root: Path, found: Found | None = None) -> list[PartFiles]:
         index = index_folder(part, cache=cache_root() / "index", found=found)
         labels = _folder_labels(index, names)
         names = labels.names if labels else None
-        parts.append((FolderFiles(part, index), labels))
+        within = f"{part.name}/" if len(roots) > 1 else ""
+        parts.append((FolderFiles(part, index, within=within), labels))
     return parts
 
 

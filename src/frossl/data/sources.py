@@ -103,17 +103,25 @@ class FileSource:
 
     channels = 3
 
-    def __init__(self, files: Files, *, size: int, max_bad: float = 0.01, workers: int | None = None) -> None:
+    def __init__(
+        self,
+        files: Files,
+        *,
+        size: int,
+        max_bad: float = 0.01,
+        workers: int | None = None,
+        keep: bool = True,
+    ) -> None:
         """max_bad: the share of files that may be bad; the first ten always may. workers: threads that
-        decode, as many as there are cores if not given."""
-        self.files, self.size, self.max_bad, self.workers = files, size, max_bad, workers
+        decode, as many as there are cores if not given. keep: decoded images, if all of them fit in 1 GB."""
+        self.files, self.size, self.max_bad, self.workers, self.keep = files, size, max_bad, workers, keep
         self.digest, self.names, self.shard_ends = files.digest, files.names, files.shard_ends
         self.most_bad = max(FORGIVEN, int(max_bad * len(files.names)))
         self._bad: dict[int, str] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(workers or os.cpu_count() or 1, thread_name_prefix="decode")
-        keep = len(self) * 3 * size * size <= KEEP_DECODED
-        self._kept: list[Pixels | None] | None = [None] * len(self) if keep else None
+        fits = len(self) * 3 * size * size <= KEEP_DECODED
+        self._kept: list[Pixels | None] | None = [None] * len(self) if keep and fits else None
 
     def __len__(self) -> int:
         return len(self.files.names)
@@ -131,8 +139,8 @@ class FileSource:
         return self.files.read(id)
 
     def subset(self, ids: Tensor) -> FileSource:
-        chosen = Chosen(self.files, ids.numpy())
-        return FileSource(chosen, size=self.size, max_bad=self.max_bad, workers=self.workers)
+        chosen, workers = Chosen(self.files, ids.numpy()), self.workers
+        return FileSource(chosen, size=self.size, max_bad=self.max_bad, workers=workers, keep=self.keep)
 
     def bad_files(self) -> dict[str, str]:
         with self._lock:
