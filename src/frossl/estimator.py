@@ -13,7 +13,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load, save
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -22,7 +21,7 @@ from frossl.api.catalog import recipe
 from frossl.api.shared import LARGEST_STORED
 from frossl.api.subject import measuring_device
 from frossl.api.training import Choices, train_encoder
-from frossl.artifacts import Design, load_encoder, save_encoder
+from frossl.artifacts import Design, from_bytes, load_encoder, save_encoder, to_bytes
 from frossl.config import Config
 from frossl.data import (
     LARGEST,
@@ -37,7 +36,6 @@ from frossl.data import (
 from frossl.engine import best_device
 from frossl.errors import InputError
 from frossl.evaluation import Labelled, extract
-from frossl.networks import Encoder
 from frossl.runs import RunFolder
 
 WHOLE = (int, np.integer)
@@ -130,7 +128,7 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 f"images of {source.channels} channels, where the fit had {channels}; give such as it had"
             )
         ids = torch.arange(len(source))
-        encoder = self.encoder_.to(measuring_device(self.config_))
+        encoder = self.encoder_.ready_on(measuring_device(self.config_))
         features, read = extract(encoder, Labelled(source, ids, ids))
         if len(read) < len(ids):
             name = source.name(int(ids[~torch.isin(ids, read)][0]))
@@ -191,14 +189,16 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         if "encoder_" in state:
-            state |= {"encoder_": _packed(self.encoder_, self.config_), "config_": self.config_.to_toml()}
+            design = Design.of(self.encoder_, self.config_)
+            state |= {"encoder_": to_bytes(self.encoder_, design), "config_": self.config_.to_toml()}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         if "encoder_" in state:
             state["config_"] = Config.from_toml(state["config_"])
-            state["encoder_"] = _unpacked(state["encoder_"])
+            with ONE_AT_A_TIME:
+                state["encoder_"], _ = from_bytes(state["encoder_"])
         super().__setstate__(state)
 
     def __sklearn_tags__(self) -> Any:
@@ -319,19 +319,6 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
         return int(random_state)
     generator = np.random.RandomState() if random_state is None else check_random_state(random_state)
     return int(generator.randint(1 << 31, dtype=np.int64))
-
-
-def _packed(encoder: Encoder, config: Config) -> dict[str, Any]:
-    """Weights as the bytes of a safetensors file, and what they are of."""
-    weights = {name: tensor.contiguous().cpu() for name, tensor in encoder.backbone.state_dict().items()}
-    return {"weights": save(weights), "design": Design.of(encoder, config).to_json()}
-
-
-def _unpacked(packed: Mapping[str, Any]) -> Encoder:
-    with ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):  # weights are drawn first, and then replaced
-        encoder = Design.from_json(packed["design"]).build()
-    encoder.backbone.load_state_dict(load(packed["weights"]))
-    return encoder.eval()
 
 
 def _scalar(value: Any) -> Any:

@@ -87,7 +87,7 @@ def take_sample(
     source, labels = data.train.source, data.train.labels
     values = torch.full((len(source),), -1) if labels is None else labels.values
     some = Labelled(source, torch.arange(len(source)), values).at_most(images)
-    encoder = encoder.to(measuring_device(config)).eval()
+    encoder = encoder.ready_on(measuring_device(config))
     try:
         features, kept = extract(encoder, some)
     except FrosslError:

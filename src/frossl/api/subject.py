@@ -144,7 +144,7 @@ def encoders_of(
     """The rows of a comparison: the network before training, after, and others."""
     untrained = trained.with_backbone(_plain(config, engine.build_method(config).encoder))
     rows = {"untrained": untrained, "trained": trained, **(others or {})}
-    return {row: encoder.to(measuring_device(config)).eval() for row, encoder in rows.items()}
+    return {row: encoder.ready_on(measuring_device(config)) for row, encoder in rows.items()}
 
 
 def _dataset(

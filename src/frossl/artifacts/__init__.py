@@ -2,17 +2,27 @@
 
 from frossl.artifacts.card import model_card
 from frossl.artifacts.design import Design
-from frossl.artifacts.encoder import load_encoder, read_encoder, save_encoder, write_card, write_encoder
+from frossl.artifacts.encoder import (
+    from_bytes,
+    load_encoder,
+    read_encoder,
+    save_encoder,
+    to_bytes,
+    write_card,
+    write_encoder,
+)
 from frossl.artifacts.export import FORMATS, export_encoder
 
 __all__ = [
     "FORMATS",
     "Design",
     "export_encoder",
+    "from_bytes",
     "load_encoder",
     "model_card",
     "read_encoder",
     "save_encoder",
+    "to_bytes",
     "write_card",
     "write_encoder",
 ]

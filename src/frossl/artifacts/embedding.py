@@ -142,7 +142,7 @@ class Bench:
 
     def __init__(self, job: Job, images: Images, encoder: Encoder, *, device: str) -> None:
         self.job, self.images, self.device = job, images, device
-        self.encoder = encoder.to(device).eval()
+        self.encoder = encoder.ready_on(device)
 
     @classmethod
     def open(cls, job: Job, rank: int) -> Bench:

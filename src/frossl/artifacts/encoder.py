@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 
 from frossl.artifacts.card import model_card
 from frossl.artifacts.design import Design
@@ -37,8 +38,13 @@ def write_card(folder: RunFolder) -> None:
 
 
 def write_encoder(path: Path, encoder: Encoder, design: Design) -> None:
+    write_atomically(path, lambda file: file.write(to_bytes(encoder, design)))
+
+
+def to_bytes(encoder: Encoder, design: Design) -> bytes:
+    """What an encoder's file holds."""
     weights = {name: tensor.contiguous().cpu() for name, tensor in encoder.backbone.state_dict().items()}
-    write_atomically(path, lambda file: file.write(save(weights, metadata={HEADER: design.to_json()})))
+    return bytes(save(weights, metadata={HEADER: design.to_json()}))
 
 
 def load_encoder(path: str | Path) -> Encoder:
@@ -54,16 +60,25 @@ def load_encoder(path: str | Path) -> Encoder:
 def read_encoder(path: str | Path) -> tuple[Encoder, Design]:
     file = _find(Path(path).expanduser())
     try:
-        with safe_open(file, framework="pt") as opened:
-            metadata = opened.metadata() or {}
-            if HEADER not in metadata:
-                raise InputError("it does not say what network it is of; give the file of a run")
-            design = Design.from_json(metadata[HEADER])
-            with torch.random.fork_rng(devices=[]):
-                encoder = design.build()
-            encoder.backbone.load_state_dict({name: opened.get_tensor(name) for name in opened.keys()})  # noqa: SIM118
-    except (InputError, SafetensorError, RuntimeError, OSError) as error:
-        raise InputError(f"{file} cannot be read as an encoder: {_first_line(error)}") from None
+        return from_bytes(file.read_bytes())
+    except (InputError, OSError) as error:
+        raise InputError(f"{file} cannot be read as an encoder: {error}") from None
+
+
+def from_bytes(content: bytes) -> tuple[Encoder, Design]:
+    """Read as bytes and not by the library's own reader of files, which takes paths in UTF-8 only."""
+    try:
+        weights = load(content)
+        length = int.from_bytes(content[:8], "little")
+        metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+        if HEADER not in metadata:
+            raise InputError("it does not say what network it is of; give the file of a run")
+        design = Design.from_json(metadata[HEADER])
+        with torch.random.fork_rng(devices=[]):  # weights are drawn first, and then replaced
+            encoder = design.build()
+        encoder.backbone.load_state_dict(weights)
+    except (SafetensorError, RuntimeError) as error:
+        raise InputError(f"{_first_line(error)}; give the file of a run") from None
     return encoder.eval(), design
 
 
