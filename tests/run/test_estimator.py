@@ -251,7 +251,7 @@ class TestTraining:
         )
         images = torch.from_numpy(array).permute(0, 3, 1, 2).contiguous()
         with torch.no_grad():
-            features = run.encoder()(images)
+            features = run.encoder().ready_on("cpu")(images)
         np.testing.assert_array_equal(features.numpy(), fitted.transform(array))
 
     def test_the_seed_and_nothing_else_decides(self, pictures):
