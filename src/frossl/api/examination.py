@@ -36,8 +36,16 @@ from frossl.runs.provenance import PACKAGES, cpu_name, version_of
 Level = Literal["ok", "hint", "problem"]
 
 FAST = ("numba", "simplejpeg")
-EXTRAS = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow", "datasets": "hf"}
-"""Packages that are asked for by name (`--logger NAME`, `hf:NAME`), and the extra that installs each."""
+EXTRAS = {
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
+    "datasets": "hf",
+    "onnxruntime": "onnx",
+    "pyarrow": "parquet",
+    "faiss": "search",
+}
+"""Packages that are needed for what is asked for by name, and the extra that installs each."""
 INSTALLED_BY = ("jpeg", "fast", *EXTRAS.values())
 
 GB = 1e9
@@ -152,6 +160,7 @@ def _tried(title: str, trial: Trial, device: Device) -> Finding:
 def _versions() -> dict[str, str | None]:
     found = {name: version_of(name) for name in (*PACKAGES, *FAST, *EXTRAS)}
     found["mlflow"] = found["mlflow"] or version_of("mlflow-skinny")
+    found["faiss"] = version_of("faiss-cpu")
     return {"python": platform.python_version(), **found}
 
 
@@ -460,7 +469,10 @@ def _extras() -> Finding:
     if not missing:
         return Finding("ok", f"extras: {', '.join(EXTRAS)}")
     extras = ",".join(EXTRAS[name] for name in missing)
-    detail = "needed only for --logger NAME, or for data sets of Hugging Face (hf:NAME)"
+    detail = (
+        "needed only for --logger NAME, data sets of Hugging Face (hf:NAME), exports to ONNX, Parquet files, "
+        "and near-duplicates among more than 100,000 images"
+    )
     title = f"not installed: {', '.join(missing)}"
     return Finding("hint", title, detail, f"pip install 'frossl[{extras}]'")
 
