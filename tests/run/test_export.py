@@ -258,22 +258,46 @@ def test_timm_loads_the_folder_for_the_hub(whole, photos, tmp_path):
         assert (folder / "README.md").read_text().startswith("---\nlibrary_name: timm\n")
 
 
+def ran(card: Path, **given) -> dict[str, object]:
+    """What the Python of a card leaves, block after block."""
+    known: dict[str, object] = dict(given)
+    blocks = re.findall(r"```python\n(.*?)```", card.read_text(), re.DOTALL)
+    assert blocks
+    with torch.no_grad():
+        for block in blocks:
+            exec(block, known)
+    return known
+
+
 @pytest.mark.parametrize("run", ["whole", "changed"])
 def test_the_blocks_of_a_card_run(run, request, monkeypatch):
     folder = request.getfixturevalue(run)
     monkeypatch.chdir(folder)
-    card = (folder / "model_card.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    assert len(blocks) == 2
     images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
-    ours: dict[str, object] = {"images": images}
-    theirs: dict[str, object] = {}
+    known = ran(folder / "model_card.md", images=images)
     with torch.no_grad():
-        exec(blocks[0], ours)
-        exec(blocks[1], theirs)
         prepared = load_encoder(folder).preprocess(images)
-        assert torch.equal(theirs["model"](prepared), ours["features"])
-    assert "12 of `" in card
+        assert torch.equal(known["model"](prepared), known["features"])
+    assert "12 of `" in (folder / "model_card.md").read_text()
+
+
+@pytest.mark.parametrize("format", ["hf", "torchvision", "onnx", "torch-export"])
+def test_the_card_of_an_export_is_for_what_lies_beside_it(format, whole, tmp_path, monkeypatch):
+    state = torch.random.get_rng_state()
+    frossl.export(whole, format=format, out=tmp_path)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    monkeypatch.chdir(tmp_path)
+    card = tmp_path / ("README.md" if format == "hf" else "model_card.md")
+    images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    known = ran(card, images=images.numpy() if format == "onnx" else images)
+    encoder = load_encoder(whole)
+    with torch.no_grad():
+        expected, found = encoder(images), [known["features"]] if "features" in known else []
+        if format in ("hf", "torchvision"):
+            found.append(known["model"](encoder.preprocess(images)))
+    assert found
+    for features in found:
+        torch.testing.assert_close(torch.as_tensor(features), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_card_has_the_figures_and_survives_names(photos, changed, tmp_path):

@@ -18,10 +18,8 @@ ROWS = {
 }
 
 
-def model_card(
-    encoder: Encoder, design: Design, folder: RunFolder, *, file: str = "encoder.safetensors"
-) -> str:
-    """file: the name of the weights beside the card."""
+def model_card(encoder: Encoder, design: Design, folder: RunFolder, format: str = "safetensors") -> str:
+    """format: of the file that lies beside the card."""
     config, known = Config.read(folder.config_file), folder.read_json("provenance.json")
     status = folder.read_status()
     name = plain(folder.path.absolute().name)
@@ -60,21 +58,7 @@ def model_card(
             "",
             "## Use",
             "",
-            "With frossl, which prepares images itself:",
-            "",
-            "```python",
-            "import frossl",
-            "",
-            f'encoder = frossl.load_encoder("{file}")',
-            "features = encoder(images)  # (N, C, H, W), uint8 -> (N, F)",
-            "```",
-            "",
-            "With timm alone, for images that are prepared:",
-            "",
-            "```python",
-            *timm_block(design, file),
-            "```",
-            "",
+            *_use(design, format),
             "## Limits",
             "",
             "It knows the images it was trained on; whether its features serve for others, measure. The "
@@ -82,6 +66,67 @@ def model_card(
             "",
         ]
     )
+
+
+def _use(design: Design, format: str) -> list[str]:
+    """How to load it and what to give it, in Python."""
+    size, name = design.size, design.network.backbone.partition(".")[0]
+    file = {"hf": "model.safetensors"}.get(format, "encoder.safetensors")
+    own = [
+        "With frossl, which prepares images itself:",
+        "",
+        "```python",
+        "import frossl",
+        "",
+        f'encoder = frossl.load_encoder("{file}")',
+        "features = encoder(images)  # (N, C, H, W), uint8 -> (N, F)",
+        "```",
+        "",
+    ]
+    prepared, whole = (
+        "for images that are prepared",
+        f"for uint8 images (N, C, {size}, {size}); the rest is inside",
+    )
+    others = {
+        "safetensors": (f"With timm alone, {prepared}:", timm_block(design, file)),
+        "hf": (
+            f"With timm alone, here or by the name of the folder, {prepared}:",
+            ["import timm", "", 'model = timm.create_model("local-dir:.", pretrained=True).eval()'],
+        ),
+        "torchvision": (
+            f"With torchvision, {prepared}:",
+            [
+                "from safetensors.torch import load_file",
+                "from torch import nn",
+                f"from torchvision.models import {name}",
+                "",
+                f"model = {name}()",
+                'model.load_state_dict(load_file("torchvision.safetensors"))',
+                "model.fc = nn.Identity()  # the classifier in the file is zeros; put your own here",
+                "model.eval()",
+            ],
+        ),
+        "onnx": (
+            f"With onnxruntime alone, {whole}:",
+            [
+                "import onnxruntime",
+                "",
+                'session = onnxruntime.InferenceSession("encoder.onnx")',
+                '(features,) = session.run(None, {"images": images})  # a NumPy array',
+            ],
+        ),
+        "torch-export": (
+            f"With torch alone, {whole}:",
+            [
+                "import torch",
+                "",
+                'model = torch.export.load("encoder.pt2").module()',
+                "features = model(images)",
+            ],
+        ),
+    }
+    words, lines = others[format]
+    return [*(own if format in ("safetensors", "hf") else []), words, "", "```python", *lines, "```", ""]
 
 
 def timm_block(design: Design, file: str) -> list[str]:

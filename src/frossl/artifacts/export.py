@@ -57,11 +57,10 @@ def export_encoder(folder: RunFolder, format: str, out: Path) -> Path:
     Returns the file, or the folder where that is what is loaded; it was read back and compared.
     """
     encoder, design = read_encoder(folder.path)
-    written = FORMATS[format](encoder, design, out)
-    name, card = ("README.md", HUB) if format == "hf" else (folder.card.name, "")
-    weights = {"safetensors": "encoder.safetensors", "hf": "model.safetensors"}
-    card += model_card(encoder, design, folder, file=weights.get(format, folder.encoder.name))
-    _write_text(out / name, card)
+    with torch.random.fork_rng(devices=[]):  # libraries draw weights before they load some
+        written = FORMATS[format](encoder, design, out)
+    name, head = ("README.md", HUB) if format == "hf" else (folder.card.name, "")
+    _write_text(out / name, head + model_card(encoder, design, folder, format))
     _write_text(out / folder.preprocess.name, json.dumps(design.preprocess, indent=2) + "\n")
     return written
 
@@ -152,7 +151,7 @@ def _hugging_face(encoder: Encoder, design: Design, out: Path) -> Path:
     import timm
 
     network, mean, std = design.network, list(design.mean), list(design.std)
-    native = timm.create_model(network.backbone, num_classes=0)
+    known: dict[str, Any] = encoder.backbone.pretrained_cfg  # type: ignore[assignment]
     pretrained = {
         "input_size": [len(mean), design.size, design.size],
         "fixed_input_size": False,
@@ -162,8 +161,8 @@ def _hugging_face(encoder: Encoder, design: Design, out: Path) -> Path:
         "mean": mean,
         "std": std,
         "num_classes": 0,
-        "first_conv": native.pretrained_cfg.get("first_conv"),
-        "classifier": native.pretrained_cfg.get("classifier"),
+        "first_conv": known.get("first_conv"),
+        "classifier": known.get("classifier"),
     }
     config = {
         "architecture": network.backbone.partition(".")[0],
