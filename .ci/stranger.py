@@ -16,15 +16,15 @@ import frossl
 
 EXTRAS = ("simplejpeg", "numba", "datasets", "pyarrow", "onnx", "onnxruntime", "faiss", "wandb")
 
+NEED_MORE = ("frossl.__main__", "frossl.augment.fused")
+"""Runs the command line; is the extra `fast` itself."""
+
 assert "site-packages" in frossl.__file__, f"not the wheel: {frossl.__file__}"
 assert (Path(frossl.__file__).parent / "py.typed").is_file()
 present = [name for name in EXTRAS if find_spec(name)]
 assert not present, f"not an environment without extras: {present}"
 for module in pkgutil.walk_packages(frossl.__path__, "frossl."):
-    if module.name not in (
-        "frossl.__main__",
-        "frossl.augment.fused",
-    ):  # the extra `fast` itself
+    if module.name not in NEED_MORE:
         importlib.import_module(module.name)
 
 random = np.random.default_rng(0)

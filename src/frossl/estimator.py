@@ -150,7 +150,7 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """Write the fitted encoder to a folder: encoder.safetensors, preprocess.json, config.toml (which
         `frossl.load_encoder` reads too) and params.json."""
         check_is_fitted(self, "encoder_")
-        folder, params = RunFolder(path), self.get_params(deep=False)
+        folder, params = RunFolder(os.path.expanduser(path)), self.get_params(deep=False)
         if not isinstance(params["random_state"], (*WHOLE, type(None))):
             params["random_state"] = self.config_.train.seed  # a generator has moved on
         fitted = {name: vars(self)[name] for name in REMEMBERED if name in vars(self)}
@@ -166,12 +166,12 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     @classmethod
     def load(cls, path: str | Path) -> FroSSLEncoder:
         """What `save` has written, fitted. Nothing is unpickled."""
-        folder = RunFolder.open(path)
+        folder = RunFolder.open(os.path.expanduser(path))
         if not (folder.path / PARAMS).is_file():
             raise InputError(f"{path} holds no {PARAMS}; give a folder that FroSSLEncoder.save has written")
         stored = folder.read_json(PARAMS)
         try:
-            fitted = stored["fitted"]
+            fitted = dict(stored["fitted"])
             estimator = cls(**{name: _tuple(value) for name, value in stored["params"].items()})
         except (TypeError, KeyError, AttributeError) as error:
             raise InputError(
@@ -183,7 +183,7 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             if name in fitted:
                 setattr(estimator, name, _tuple(fitted[name]))
         with ONE_AT_A_TIME:
-            estimator.encoder_, estimator.config_ = load_encoder(path), Config.read(folder.config_file)
+            estimator.encoder_, estimator.config_ = load_encoder(folder.path), Config.read(folder.config_file)
         return estimator
 
     def __getstate__(self) -> dict[str, Any]:

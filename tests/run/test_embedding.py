@@ -22,11 +22,12 @@ from PIL import Image
 
 import frossl
 from frossl import api
+from frossl.artifacts import read_encoder, write_encoder
 from frossl.artifacts.embedding import BLOCK
 from frossl.artifacts.partial import Partial
 from frossl.config import Train
 from frossl.data import open_dataset
-from frossl.errors import InputError, NotFiniteError
+from frossl.errors import InputError, TrainingError
 from tests.conftest import write_image
 from tests.run.test_cli import FROSSL, call
 from tests.run.test_measuring import CONFIG
@@ -423,16 +424,13 @@ def test_copies_are_paired_and_the_odd_one_is_found(place, tmp_path, monkeypatch
 
 @pytest.mark.slow
 def test_an_encoder_that_is_broken_is_named_by_other_processes_too(place, tmp_path):
-    from safetensors.torch import load_file, save_file
-
     run = tmp_path / "run"
     shutil.copytree(place / "run", run)
-    state = load_file(run / "encoder.safetensors")
-    save_file(
-        {k: v * float("nan") if v.is_floating_point() else v for k, v in state.items()},
-        run / "encoder.safetensors",
-    )
-    with pytest.raises(NotFiniteError, match="are not finite"):
+    encoder, design = read_encoder(run)
+    for parameter in encoder.parameters():
+        parameter.data.fill_(float("nan"))
+    write_encoder(run / "encoder.safetensors", encoder, design)
+    with pytest.raises(TrainingError, match="are not finite"):
         frossl.embed(run, place / "many.npy", out=tmp_path / "x.npy", processes=2, quiet=True)
 
 

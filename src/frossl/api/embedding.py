@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 import frossl.engine as engine
@@ -78,7 +79,7 @@ def embed(
     quiet: bool = False,
 ) -> Embedded:
     """Write the features of every image, with its name: by a run's encoder (or one that was exported), of any
-    data, or of the run's own, all parts of it.
+    data, all parts of it, or of the run's own (but for what `--test` had named).
 
     out: `.parquet` (name, label, features), `.csv` (name, label, f0, f1, …) or `.npy`, with the names in
     `.names.jsonl` beside it. What was ended, even by a kill, goes on with the same call, to the same bytes.
@@ -88,6 +89,7 @@ def embed(
     that are farthest from their nearest others in `.outliers.csv`. overwrite: replace a file that is there.
     """
     began, path, console = time.monotonic(), Path(os.path.expanduser(out)), console_of(quiet)
+    run = os.path.expanduser(run)
     write = format_of(path)
     _check_numbers(batch_size=batch_size, processes=processes, outliers=outliers)
     if duplicates is not None and not 0 < duplicates <= 1:
@@ -232,7 +234,7 @@ def _searched(
         lines = ((images.name(a), images.name(b), f"{near:.6f}", group) for (a, b), near, group in pairs)
         _deliver(partial, beside["duplicates"], ("name", "other", "cosine", "group"), lines)
     if outliers is not None:
-        order = (-found.distances).argsort()[: min(outliers, int((found.distances >= 0).sum()))]
+        order = (-found.distances).argsort()[: min(outliers, int((~np.isnan(found.distances)).sum()))]
         rows = ((images.name(row), f"{found.distances[row]:.6f}") for row in order.tolist())
         _deliver(partial, beside["outliers"], ("name", "distance"), rows)
     return counts

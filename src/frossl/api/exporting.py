@@ -33,6 +33,8 @@ def export(
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
     folder = RunFolder.open(run)
+    if not (folder.path / "provenance.json").is_file():
+        raise InputError(f"{run} holds an encoder and no run; give the folder of a run")
     place = folder.path / "export" / format if out is None else Path(out).expanduser()
     if place.exists() and not place.is_dir():
         raise InputError(f"{place} is a file; give a folder")

@@ -115,9 +115,8 @@ def _protocol(name: str, split: Split) -> tuple[str, Callable[..., Score]]:
                 f"{number} labels a class cannot be drawn: the smallest class has {split.smallest_class}"
                 "; give fewer"
             )
-        return f"probe, {number} label{'s' if int(number) > 1 else ''} a class", partial(
-            few_label_accuracy, per_class=int(number)
-        )
+        labels = "label" if int(number) == 1 else "labels"
+        return f"probe, {number} {labels} a class", partial(few_label_accuracy, per_class=int(number))
     if name != "probe":
         raise unknown("protocol", name, ["knn", "knn200", "probe", "probe10"])
     return "probe, all labels", logistic_accuracy

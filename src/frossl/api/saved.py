@@ -85,7 +85,7 @@ def checkpoints(run: str | Path, *, images: int = LOOKED_AT) -> Checkpoints:
     bank = bank.at_most(images)
     saved = []
     for step in steps:
-        encoder = encoder_at(config, folder, step).to(engine.best_device()).eval()
+        encoder = encoder_at(config, folder, step).ready_on(engine.best_device())
         features, labels = extract(encoder, bank)
         score = Score(0.0, 0.0, 0)
         if split is not None:

@@ -1,6 +1,5 @@
 """What a run leaves for others: encoder files, model cards, exports."""
 
-from frossl.artifacts.card import model_card
 from frossl.artifacts.design import Design
 from frossl.artifacts.encoder import (
     from_bytes,
@@ -19,7 +18,6 @@ __all__ = [
     "export_encoder",
     "from_bytes",
     "load_encoder",
-    "model_card",
     "read_encoder",
     "save_encoder",
     "to_bytes",

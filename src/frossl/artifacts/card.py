@@ -31,7 +31,7 @@ def model_card(encoder: Encoder, design: Design, folder: RunFolder, format: str 
         f"{', '.join(dict.fromkeys(f'{spec.size} px' for spec in config.views))}",
         "images": f"{known['images']:,} of {plain(Path(config.data.source).name)}, at {design.size} px",
         "training": f"{status['step']:,} steps of {config.train.batch_size} images from {began}, "
-        f"{seconds / 60:.1f} minutes on {known['hardware']['cpu']}, seed {config.train.seed}",
+        f"{seconds / 60:.1f} minutes on {_machine(config, known)}, seed {config.train.seed}",
         "made with": f"frossl {known['versions']['frossl']}, torch {known['versions']['torch']}, "
         f"timm {known['versions']['timm']}",
     }
@@ -155,11 +155,13 @@ def plain(text: str) -> str:
 
 def _figures(folder: RunFolder) -> list[str]:
     """The last figures of each protocol on each data set, with their intervals."""
-    last = {(record["protocol"], record["data"]): record for record in folder.evaluation}
+    step = folder.read_status()["step"]  # other checkpoints are other encoders
+    records = [record for record in folder.evaluation if record["step"] == step]
+    last = {(record["protocol"], record["data"]): record for record in records}
     if not last:
-        return ["Not measured: there were no labels to measure with. `frossl knn` and `frossl probe` do."]
+        return ["Not measured yet; where there are labels, `frossl knn` and `frossl probe` do."]
     rows = dict.fromkeys(row for record in last.values() for row in record["percent"])
-    titles = [f"{protocol}, {plain(data)}" for protocol, data in last]
+    titles = [f"{protocol}, {plain(Path(data).name)}" for protocol, data in last]
     return [
         "Accuracy in percent, with 95% intervals.",
         "",
@@ -170,8 +172,14 @@ def _figures(folder: RunFolder) -> list[str]:
             for row in rows
         ),
         "",
-        *(f"{protocol}: {record['note']}.  " for (protocol, _), record in last.items()),
+        *(f"{protocol}: {_note(record['note'])}.  " for (protocol, _), record in last.items()),
     ]
+
+
+def _note(text: str) -> str:
+    """Where test images come from; of a path that was given, its last part."""
+    said, given, path = text.partition("tested on ")
+    return f"tested on {plain(Path(path).name)}" if given and not said and "/" in path else plain(text)[1:-1]
 
 
 def _figure(record: dict[str, Any], row: str) -> str:
@@ -179,6 +187,11 @@ def _figure(record: dict[str, Any], row: str) -> str:
         return ""
     low, high = record["interval"][row]
     return f"{record['percent'][row]:.1f} ({low:.1f}–{high:.1f})"
+
+
+def _machine(config: Config, known: dict[str, Any]) -> str:
+    device = config.train.device or "cpu"
+    return str(known["hardware"]["cpu"]) if device == "cpu" else device
 
 
 def _channels(design: Design) -> str:

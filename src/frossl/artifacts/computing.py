@@ -110,7 +110,8 @@ class _Worker:
             )
         answer = json.loads(line)
         if "error" in answer:
-            raise getattr(errors, answer["error"])(answer["message"])
+            kind = errors.InputError if answer["error"] == "input" else errors.TrainingError
+            raise kind(answer["message"])
         return Done(**answer)
 
     def end(self) -> None:
@@ -136,7 +137,8 @@ def work() -> None:
             bench = bench or Bench.open(Job(**first, data=data), rank)
             answer = asdict(bench.compute(block))
         except errors.FrosslError as error:
-            answer = {"error": type(error).__name__, "message": str(error)}
+            kind = "input" if isinstance(error, errors.InputError) else "failure"
+            answer = {"error": kind, "message": str(error)}
         except OSError as error:  # a full disk
             answer = {
                 "error": "TrainingError",

@@ -8,7 +8,7 @@ from typing import Any
 
 from frossl.config import Config, Network
 from frossl.errors import FrosslError, InputError
-from frossl.networks import Encoder, build_backbone, timm_lines, timm_options
+from frossl.networks import STAGES, Encoder, build_backbone, timm_lines, timm_options
 
 BUILT_FROM = ("backbone", "width", "stages", "stem", "channels")
 """Settings that shape a backbone; the others say where its weights began and how they moved."""
@@ -67,6 +67,12 @@ class Design:
             "std": list(self.std),
         }
 
+    @property
+    def cut(self) -> int | None:
+        """The stages that are left of a ResNet, where not all are."""
+        stages = self.network.stages
+        return None if stages is None or stages == len(STAGES) else stages
+
     def build(self) -> Encoder:
         """The encoder with weights as they are before training."""
         backbone = build_backbone(self.network, size=self.view_size, pretrained=False)
@@ -87,6 +93,6 @@ class Design:
             words.append(f"width {network.width:g}")
         if network.stem != "native":
             words.append(f"stem {network.stem}")
-        if network.stages is not None:
-            words.append(f"the first {network.stages} stages")
+        if self.cut is not None:
+            words.append(f"the first {self.cut} stages")
         return ", ".join(words)

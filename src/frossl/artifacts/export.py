@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors.torch import save
@@ -18,15 +18,15 @@ from torch import Tensor, nn
 import frossl.compat  # noqa: F401  before torchvision
 from frossl.artifacts.card import model_card
 from frossl.artifacts.design import Design
-from frossl.artifacts.encoder import read_encoder, write_encoder
+from frossl.artifacts.encoder import from_bytes, read_encoder, to_bytes, write_encoder
 from frossl.errors import FrosslError, InputError
 from frossl.networks import Encoder
 from frossl.runs import RunFolder
 from frossl.runs.folder import write_atomically
+from frossl.runs.record import TEXT
 
-Format = Literal["safetensors", "torchvision", "onnx", "torch-export", "hf"]
 TOLERANCE = 1e-4
-"""Of features against those of torch, relative to their largest: an export that differs more is refused."""
+"""Of features against those of torch, relative to their largest; an export that differs more is an error."""
 RESNETS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "wide_resnet50_2", "resnext50_32x4d")
 """That torchvision builds as timm does, with the same keys."""
 CLASSES = 1000
@@ -54,7 +54,8 @@ class Served(nn.Module):
 def export_encoder(folder: RunFolder, format: str, out: Path) -> Path:
     """Write the encoder of a run into the folder `out`, beside `preprocess.json` and its model card.
 
-    Returns the file, or the folder where that is what is loaded; it was read back and compared.
+    Returns the file, or the folder where that is what is loaded. It has the encoder's features: they were
+    compared.
     """
     encoder, design = read_encoder(folder.path)
     with torch.random.fork_rng(devices=[]):  # libraries draw weights before they load some
@@ -70,9 +71,9 @@ HUB = "---\nlibrary_name: timm\npipeline_tag: image-feature-extraction\ntags:\n-
 
 
 def _safetensors(encoder: Encoder, design: Design, out: Path) -> Path:
-    file = _made(out) / "encoder.safetensors"
-    write_encoder(file, encoder, design)
-    _compare(read_encoder(file)[0].backbone, encoder, design, file)
+    file, content = out / "encoder.safetensors", to_bytes(encoder, design)
+    _compare(from_bytes(content)[0].backbone, encoder, design, file)
+    _write(file, content)
     return file
 
 
@@ -191,8 +192,8 @@ def _changes(design: Design, *, cut: bool = False) -> str:
     network, found = design.network, []
     if network.stem != "native" and len(design.timm_lines()) > 1:
         found.append(f"stem {network.stem}")
-    if network.stages is not None:
-        found.append(f"the first {network.stages} stages only")
+    if design.cut is not None:
+        found.append(f"the first {design.cut} stages only")
     if not cut and network.width != 1:
         found.append(f"width {network.width:g}")
     if not cut and network.channels != 3:
@@ -249,4 +250,4 @@ def _made(folder: Path) -> Path:
 
 
 def _write_text(path: Path, text: str) -> None:
-    _write(path, text.encode())
+    _write(path, text.encode(**TEXT))

@@ -66,7 +66,7 @@ def _tell(found: Embedded, *, to_stderr: bool) -> None:
     )
     if found.unreadable:
         several(
-            f"{len(found.unreadable):,} cannot be read: rows without features",
+            f"{len(found.unreadable):,} cannot be read",
             [f"{name!r}: {reason}" for name, reason in found.unreadable.items()],
             to_stderr=to_stderr,
         )

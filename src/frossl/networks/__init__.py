@@ -1,6 +1,7 @@
 """Networks: backbones by timm's names, with a stem for small images and a width; projectors; encoders."""
 
 from frossl.networks.backbone import (
+    STAGES,
     build_backbone,
     check_backbone,
     default_stages,
@@ -25,6 +26,7 @@ from frossl.networks.public import public_encoder
 from frossl.networks.weights import load_weights, read_weights
 
 __all__ = [
+    "STAGES",
     "Encoder",
     "Prototypes",
     "build_backbone",

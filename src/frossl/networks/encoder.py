@@ -55,8 +55,9 @@ class Encoder(nn.Module):
         return features
 
     def feature_map(self, images: Tensor) -> Tensor:
-        """Features of places, (N, F, h, w): what the backbone has before its pooling. Of a transformer the
-        tokens of its patches, without the class token."""
+        """Features of places, (N, F, h, w): what the backbone has before its pooling and head (behind which
+        some, such as MobileNetV3, have another F). Of a transformer the tokens of its patches, without the
+        class token."""
         prepared, backbone = self.preprocess(images), self.backbone
         maps: Tensor = backbone.forward_features(prepared)  # type: ignore[operator]
         if maps.ndim == 3:
