@@ -146,7 +146,7 @@ def test_in_terminals_of_any_size(pictures, tmp_path, tmux):
     path = {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     utf8, plain = {"LC_ALL": "C.UTF-8", **path}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0", **path}
     plain |= {"PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii:backslashreplace"}
-    tmux.open("run", pretrain(pictures, run), width=120, height=36, **utf8)
+    tmux.open("run", pretrain(pictures, run), width=180, height=36, **utf8)
     wait_for(lambda: recorded(run) >= 2)
     watch = [*PYTHON, WATCH, str(run), "30"]
     tmux.open("small", watch, width=44, height=12, **utf8)
