@@ -7,7 +7,7 @@ import os
 import pytest
 
 from frossl.errors import InputError
-from frossl.runs import RunFolder
+from frossl.runs import RunFolder, provenance
 from frossl.runs.folder import write_atomically
 
 
@@ -39,7 +39,7 @@ def test_records_leave_out_a_torn_last_line_and_are_cut_back(tmp_path):
     lines = folder.metrics
     assert list(lines) == []
     for step in (10, 20, 30):
-        lines.append({"step": step, "name": "Grüße"})
+        lines.append({"step": step, "seconds": 1.0, "name": "Grüße"})
     with lines.path.open("a") as file:
         file.write('{"step": 40, "na')
     assert [record["step"] for record in lines] == [10, 20, 30]
@@ -50,25 +50,67 @@ def test_records_leave_out_a_torn_last_line_and_are_cut_back(tmp_path):
     assert lines.path.read_text(encoding="utf-8").endswith("}\n")
 
 
+def begun(path, **values) -> RunFolder:
+    """A run that has just been begun."""
+    folder = RunFolder(path)
+    with folder.reserved(overwrite=True):
+        folder.begin(provenance(seed=0, index_digest="", images=1) | values)
+        folder.write_text("config.toml", "")
+    return folder
+
+
 def test_a_folder_that_holds_something_is_not_taken(tmp_path):
-    run = RunFolder.create(tmp_path / "run")
-    run.write_text("config.toml", "")
+    begun(tmp_path / "run")
     with pytest.raises(InputError, match="frossl resume"):
         RunFolder.create(tmp_path / "run")
-    (tmp_path / "run" / "left.txt").write_text("from the earlier run")
-    RunFolder.create(tmp_path / "run", overwrite=True)
-    assert [p.name for p in (tmp_path / "run").iterdir()] == ["checkpoints"]
-
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.tex").write_text("years of work")
+    (tmp_path / "thesis" / "config.toml").write_text("")
     for overwrite in (False, True):
-        with pytest.raises(InputError, match="not a run"):
-            RunFolder.create(tmp_path / "thesis", overwrite=overwrite)
+        with pytest.raises(InputError, match="not a run; choose another"):
+            RunFolder.check_free(tmp_path / "thesis", overwrite=overwrite)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file"):
         RunFolder.create(tmp_path / "file")
     with pytest.raises(InputError, match="cannot create"):
         RunFolder.create(tmp_path / "file" / "below")
+
+
+def test_overwriting_a_run_removes_what_runs_write_and_nothing_else(tmp_path):
+    run = begun(tmp_path / "run")
+    ours = [
+        "encoder.safetensors",
+        "metrics.jsonl",
+        "checkpoints/step-00000010.pt",
+        "export/onnx/encoder.onnx",
+    ]
+    theirs = ["notes.md", "checkpoints/best.pt", "export/onnx/serve.py", "photos/a.jpg"]
+    for name in ours + theirs:
+        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / name).write_text(name)
+    begun(tmp_path / "run")
+    assert [name for name in ours + theirs if (run.path / name).exists()] == theirs
+
+
+def test_a_start_that_was_cut_short_can_be_made_again(tmp_path):
+    run = begun(tmp_path / "run")
+    run.config_file.unlink()  # as if it was killed before that
+    RunFolder.check_free(run.path, overwrite=False)
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early" / ".lock").write_text("{}")
+    RunFolder.check_free(tmp_path / "early", overwrite=False)
+
+
+def test_the_working_folder_and_what_is_read_are_never_taken(tmp_path, monkeypatch):
+    (tmp_path / "project" / "photos").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "project")
+    for path in (".", "..", tmp_path):
+        with pytest.raises(InputError, match="holds the working folder"):
+            RunFolder.check_free(path, overwrite=True)
+    (tmp_path / "link").symlink_to("project/photos")
+    with pytest.raises(InputError, match="which the run reads"):
+        RunFolder.check_free("photos", overwrite=True, inputs=[tmp_path / "link"])
+    RunFolder.check_free("photos/runs/new", overwrite=True, inputs=["photos"])
 
 
 def test_what_is_not_a_run_is_refused(tmp_path):

@@ -76,7 +76,8 @@ def evaluate_briefly(
     among, tested = split.bank.at_most(bank), split.test.at_most(bank // 2)
     note = f"{split.note}: {len(tested.ids):,} images, with neighbours among {len(among.ids):,}"
     split = replace(split, bank=among, test=tested, note=note)
-    subject = Subject(folder, config, folder.read_status()["step"], data.name, split, encoders)
+    step, identity = folder.read_status()["step"], folder.identity()
+    subject = Subject(folder, config, step, data.name, split, encoders, identity)
     return measured(subject, ["knn"], brief=True)
 
 

@@ -14,7 +14,7 @@ from frossl.api.measuring import measure
 from frossl.api.run import Run
 from frossl.api.shared import console_of, say
 from frossl.api.subject import Comparison
-from frossl.api.training import free_folder, pretrain
+from frossl.api.training import make_free_folder, pretrain
 from frossl.config import Config
 from frossl.data import open_dataset
 from frossl.runs import RunFolder
@@ -47,7 +47,7 @@ def demo(
     """
     began = time.monotonic()
     console, config = console_of(quiet), recipe("demo")
-    out = Path(out) if out is not None else free_folder(Path("runs") / "demo")
+    out = Path(out) if out is not None else make_free_folder(Path("runs") / "demo")
     RunFolder.check_free(out, overwrite=overwrite)
     if epochs is None:
         epochs = _epochs_within(DEMO_SECONDS, config, console)

@@ -39,6 +39,8 @@ MANY = 200
 FEW = (1, 5, 10, 50)
 """Labels of each class that few-label probes learn from."""
 CROPS = 1000
+BRIEF = ", brief"
+"""How the name of a protocol ends that was asked on some of the images only, at the end of a run."""
 
 
 Rows = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -91,7 +93,7 @@ def measured(
             counting.update(done := done + 1, parts)
         for name, (title, accuracy) in named.items():
             title += f", bag of {crops} crops" if crops else ""
-            title += ", brief" if brief else ""
+            title += BRIEF if brief else ""
             scores: dict[str, Score] = {}
             for row, four in rows.items():
                 scores[row] = accuracy(*four)

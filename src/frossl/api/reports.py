@@ -18,7 +18,7 @@ from frossl.reporting import (
     write_report,
 )
 from frossl.reporting.trajectory import Kind
-from frossl.runs import RunFolder
+from frossl.runs import RunFolder, is_run
 
 
 def spectrum(
@@ -85,7 +85,8 @@ def runs(under: str | Path = "runs") -> dict[str, str]:
     """The run folders below a folder, newest first, each with how it stands."""
     if not Path(under).is_dir():
         raise InputError(f"there is no folder {under}; give the one that holds your runs (--under)")
-    files = sorted(Path(under).rglob("config.toml"), key=lambda file: -file.stat().st_mtime)
+    files = [file for file in Path(under).rglob("config.toml") if is_run(file.parent)]
+    files.sort(key=lambda file: -file.stat().st_mtime)
     return {str(file.parent): _standing(RunFolder(file.parent)) for file in files}
 
 

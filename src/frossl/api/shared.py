@@ -37,7 +37,7 @@ def opened(config: Config, console: Console, *, largest: int = LARGEST, keep: bo
 
 def check_same(config: Config, folder: RunFolder, dataset: Dataset) -> None:
     """The images must be those that the run began with."""
-    known, source = folder.read_json("provenance.json"), dataset.train.source
+    known, source = folder.provenance(), dataset.train.source
     if source.digest != known["index_digest"]:
         raise InputError(
             f"{config.data.source} holds other images than this run began with ({len(source)} now, "

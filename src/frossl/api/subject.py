@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 
 import frossl.engine as engine
 from frossl.api.shared import check_same, check_weights, console_of, data_of, opened
-from frossl.artifacts import load_encoder
+from frossl.artifacts import load_encoder, read_encoder
 from frossl.config import Config, Data, Device
 from frossl.data import Dataset, with_test
 from frossl.errors import InputError
@@ -22,6 +23,8 @@ from frossl.evaluation import (
 )
 from frossl.networks import Encoder, build_backbone, public_encoder
 from frossl.runs import RunFolder
+
+report = logging.getLogger("frossl")
 
 
 class Where(TypedDict, total=False):
@@ -97,6 +100,8 @@ class Subject:
     split: Split
     encoders: Mapping[str, Encoder]
     """By row; on the device, in evaluation mode."""
+    identity: str
+    """Of the run, when it was opened: another one may have taken its folder since."""
 
     @classmethod
     def of(
@@ -111,15 +116,20 @@ class Subject:
     ) -> Subject:
         folder = RunFolder.open(run)
         config = Config.read(folder.config_file)
-        check_weights(config, folder.read_json("provenance.json"))
+        check_weights(config, folder.provenance())
         dataset = _dataset(config, folder, data, root, test)
         split = labelled_split(dataset)
         if test is not None:
             split = replace(split, note=f"tested on {test}")
-        trained = load_encoder(run) if step is None else encoder_at(config, folder, step)
+        identity = folder.identity()
+        if step is None:
+            trained, design = read_encoder(folder.path)
+            step = folder.read_status()["step"] if design.step is None else design.step
+        else:
+            trained = encoder_at(config, folder, step)
         others = {name: _other(name, config.network.channels or 3) for name in against}
-        step = folder.read_status()["step"] if step is None else step
-        return cls(folder, config, step, dataset.name, split, encoders_of(config, trained, others))
+        encoders = encoders_of(config, trained, others)
+        return cls(folder, config, step, dataset.name, split, encoders, identity)
 
     @property
     def device(self) -> Device:
@@ -128,7 +138,10 @@ class Subject:
     def keep(self, comparison: Comparison) -> Comparison:
         """Write the figures into the run folder."""
         record = {"step": self.step, "data": self.name, **comparison.to_json()}
-        self.folder.evaluation.append(record)
+        try:
+            self.folder.record_evaluation(record, identity=self.identity)
+        except OSError as error:
+            report.warning("%s cannot be written (%s): the figures are not kept", self.folder.path, error)
         return comparison
 
 

@@ -7,7 +7,8 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -19,6 +20,7 @@ import frossl.engine as engine
 from frossl.api.catalog import recipe
 from frossl.api.closing import close
 from frossl.api.looking import draw_views
+from frossl.api.measuring import BRIEF
 from frossl.api.planning import Plan, budget_seconds, make_plan
 from frossl.api.run import Run
 from frossl.api.shared import (
@@ -40,7 +42,9 @@ from frossl.errors import FrosslError, InputError, TrainingError, unknown
 from frossl.live import screen
 from frossl.networks import Encoder
 from frossl.reporting import write_report
-from frossl.runs import RunFolder, command_line, provenance
+from frossl.runs import RunFolder, command_line, is_run, provenance
+from frossl.runs.folder import remove_if_empty
+from frossl.runs.lock import HEARTBEAT, STALE
 from frossl.types import Watch
 
 if TYPE_CHECKING:
@@ -168,19 +172,43 @@ def pretrain(
         transform=transform,
     )
     chosen = _chosen(data, choices)
-    out = Path(out) if out is not None else free_folder(Path("runs") / _slug(data))
-    RunFolder.check_free(out, overwrite=overwrite)
+    if out is not None:
+        out = Path(out).expanduser().absolute()
+        RunFolder.check_free(out, overwrite=overwrite, inputs=_inputs(chosen))
+        RunFolder(out).check_unlocked()
+    default = Path("runs").absolute() / _slug(data)
     chosen, dataset = _settled(chosen, choices, console)
     fabric = engine.launch(chosen.train)
     console.quiet = console.quiet or not fabric.is_global_zero
     until = None if budget is None else began + budget_seconds(budget)
-    with console.status("making a few steps, to see what it will take"):
-        made = make_plan(chosen, dataset, fabric=fabric, transform=transform, until=until)
-    say(console, *made.lines())
-    folder = RunFolder(out)
-    if fabric.is_global_zero:
-        _create(folder, made.config, dataset, overwrite=overwrite)
-    return _train(made.config, dataset, folder, console, watches, fabric, transform=transform)
+    with _reserved(out, default, fabric, overwrite=overwrite) as folder:
+        with console.status("making a few steps, to see what it will take"):
+            made = make_plan(chosen, dataset, fabric=fabric, transform=transform, until=until)
+        say(console, *made.lines())
+        if fabric.is_global_zero:
+            _create(folder, made.config, dataset)
+        return _train(made.config, dataset, folder, console, watches, fabric, transform=transform)
+
+
+def _inputs(config: Config) -> list[Path]:
+    """Files and folders that a run reads."""
+    data, network = config.data, config.network
+    named = (data.source, data.root, data.labels, data.test, network.weights)
+    return [path for name in named if name is not None and (path := Path(name)).exists()]
+
+
+@contextmanager
+def _reserved(out: Path | None, default: Path, fabric: Fabric, *, overwrite: bool) -> Iterator[RunFolder]:
+    """The run folder, locked by the first process; without `out`, the first free of default, default-2, …"""
+    with contextlib.ExitStack() as stack:
+        folder = RunFolder(out or default)
+        if fabric.is_global_zero:
+            if out is None:
+                folder = RunFolder(make_free_folder(default))
+                stack.callback(remove_if_empty, folder.path)
+            stack.enter_context(folder.reserved(overwrite=overwrite))
+        agreed = engine.everyones(folder.path)[0]
+        yield folder if fabric.is_global_zero else RunFolder(agreed)
 
 
 def train_encoder(data: str | Path | Dataset, choices: Choices) -> tuple[Encoder, Config]:
@@ -197,7 +225,7 @@ def train_encoder(data: str | Path | Dataset, choices: Choices) -> tuple[Encoder
         engine.fit(state)
         if Run(folder.path).interrupted:
             raise KeyboardInterrupt
-        save_encoder(_encoder(state, data), config, folder)
+        save_encoder(_encoder(state, data), config, folder, step=state.step)
         return load_encoder(folder.path), config
 
 
@@ -262,19 +290,19 @@ def _settled(config: Config, choices: Choices, console: Console) -> tuple[Config
     return config, dataset
 
 
-def _create(folder: RunFolder, config: Config, dataset: Dataset, *, overwrite: bool) -> None:
-    """A run folder with all that a resume needs."""
+def _create(folder: RunFolder, config: Config, dataset: Dataset) -> None:
+    """Write all that a resume needs into a reserved folder."""
     source = dataset.train.source
-    RunFolder.create(folder.path, overwrite=overwrite)
+    folder.begin(
+        provenance(
+            seed=config.train.seed,
+            index_digest=source.digest,
+            images=len(source),
+            weights_digest=digest(config.network.weights),
+        )
+    )
     if source.names is not None:
         source.names.write(folder.index)
-    origin = provenance(
-        seed=config.train.seed,
-        index_digest=source.digest,
-        images=len(source),
-        weights_digest=digest(config.network.weights),
-    )
-    folder.write_json("provenance.json", origin)
     folder.write_text(folder.config_file.name, config.to_toml())
 
 
@@ -300,17 +328,24 @@ def resume(
     new_end = epochs is not None and (old.train.steps is not None or epochs != old.train.epochs)
     if new_end:
         config = replace(config, train=replace(config.train, steps=None))
-    if folder.read_status()["state"] == "finished" and folder.encoder.is_file() and not new_end:
+    if folder.closed and not new_end:
         say(console, f"{run} is finished; there is nothing to resume (--epochs gives it a new end)")
         return Run(folder.path)
+    requeued = bool(int(os.environ.get("SLURM_RESTART_COUNT") or 0))
+    if not requeued:
+        folder.check_unlocked()
     config, dataset = _reopened(config, folder, console)
     done, images, train = folder.read_status()["step"], len(dataset.train.source), config.train
     if new_end and train.epochs * (images // min(images, train.batch_size)) <= done:
         raise InputError(f"{run} has done {done} steps already; {train.epochs} epochs end before that")
     fabric = engine.launch(train)
-    if fabric.is_global_zero and new_end:
-        folder.encoder.unlink(missing_ok=True)  # the old end's
-    return _train(config, dataset, folder, console, watches, fabric, transform=transform, before=old.train)
+    wait = (
+        STALE + HEARTBEAT if requeued else 0.0
+    )  # the node that had it may be lost, and its lock not yet stale
+    with folder.locked(wait=wait) if fabric.is_global_zero else contextlib.nullcontext():
+        return _train(
+            config, dataset, folder, console, watches, fabric, transform=transform, before=old.train
+        )
 
 
 def replay(run: str | Path, *, transform: Transform | None = None) -> engine.Replay:
@@ -336,8 +371,14 @@ def _reopened(config: Config, folder: RunFolder, console: Console) -> tuple[Conf
     engine.check(config)
     dataset = opened(config, console)
     check_same(config, folder, dataset)
-    if not any(folder.checkpoints.iterdir()):
-        check_weights(config, folder.read_json("provenance.json"))
+    if not folder.checkpoint_files():
+        if folder.encoder.is_file():
+            raise InputError(
+                f"the checkpoints of {folder.path} are gone, so there is nothing to go on from; put them "
+                "back, or start a new run (with --weights ENCODER, from the encoder that this one has)"
+            )
+        check_weights(config, folder.provenance())
+    folder.checkpoints.mkdir(exist_ok=True)
     return engine.settle(config, dataset), dataset
 
 
@@ -349,9 +390,9 @@ def _run_of_this_job(out: str | Path | None, data: str | Path) -> Path | None:
     name = Path(out) if out is not None else Path("runs") / _slug(data)
     for path in [name] if out is not None else sorted(name.parent.glob(f"{name.name}*")):
         folder = RunFolder(path)
-        if not folder.config_file.is_file() or not (path / "provenance.json").is_file():
+        if not folder.config_file.is_file() or not is_run(path):
             continue
-        known = folder.read_json("provenance.json")
+        known = folder.provenance()
         if (known.get("job"), known["command"]) == (job, command_line()):
             return path
     return None
@@ -402,7 +443,7 @@ def _train(
 
 def _end(state: engine.State, dataset: Dataset, folder: RunFolder, console: Console) -> None:
     """The encoder, and the report; of a run that came to its end, an evaluation and a sample for it too."""
-    save_encoder(_encoder(state, dataset), state.config, folder)
+    save_encoder(_encoder(state, dataset), state.config, folder, step=state.step)
     write_card(folder)
     if bad := dataset.train.source.bad_files():
         say(console, f"{len(bad)} files could not be read, others took their place: {folder.bad_files}")
@@ -411,8 +452,10 @@ def _end(state: engine.State, dataset: Dataset, folder: RunFolder, console: Cons
         return
     with console.status("evaluating, and writing the report"), torch.random.fork_rng(devices=[]):
         training = max((record["seconds"] for record in folder.metrics), default=0.0)
+        folder.forget_evaluation(state.step, BRIEF)  # of a closing that was cut short
         close(folder, state.config, dataset, load_encoder(folder.path), training=training)
         write_card(folder)
+        folder.mark_closed()
 
 
 def _encoder(state: engine.State, dataset: Dataset) -> Encoder:
@@ -440,7 +483,9 @@ def _announce(state: engine.State, console: Console, wrote: int, before: Train |
     config, loader = state.config, state.loader
     if loader.batch_size < config.train.batch_size:
         say(console, f"fewer images than a batch of {config.train.batch_size}: every batch holds all of them")
-    if before is not None:
+    if before is not None and state.step == loader.total:
+        say(console, f"all {loader.total} steps are done; what comes after them is done again")
+    elif before is not None:
         say(console, f"going on from step {state.step} of {loader.total}")
         if loader.processes > 1:
             share = -(-loader.batch_size // loader.processes)
@@ -476,10 +521,18 @@ def _slug(data: str | Path) -> str:
     return re.sub(r"[^\w.-]+", "-", Path(data).absolute().name).strip("-.") or "run"
 
 
-def free_folder(path: Path) -> Path:
-    """`path`, or path-2, path-3, … : the first that does not exist."""
+def make_free_folder(path: Path) -> Path:
+    """Make `path`, or path-2, path-3, …: the first that does not exist, even if others look for one now."""
     number, free = 1, path
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.name}-{number}")
-    return free
+    while True:
+        try:
+            free.mkdir(parents=True)
+        except FileExistsError:
+            if not free.parent.is_dir():
+                raise InputError(f"{free.parent} is a file; choose another --out") from None
+            number += 1
+            free = path.with_name(f"{path.name}-{number}")
+        except OSError as error:
+            raise InputError(f"cannot create {free}: {error.strerror}; choose another --out") from None
+        else:
+            return free

@@ -10,13 +10,15 @@ from frossl.artifacts.encoder import (
     write_card,
     write_encoder,
 )
-from frossl.artifacts.export import FORMATS, export_encoder
+from frossl.artifacts.export import FORMATS, export_encoder, is_export, is_whole_export
 
 __all__ = [
     "FORMATS",
     "Design",
     "export_encoder",
     "from_bytes",
+    "is_export",
+    "is_whole_export",
     "load_encoder",
     "read_encoder",
     "save_encoder",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ ROWS = {
 
 def model_card(encoder: Encoder, design: Design, folder: RunFolder, format: str = "safetensors") -> str:
     """format: of the file that lies beside the card."""
-    config, known = Config.read(folder.config_file), folder.read_json("provenance.json")
+    config, known = Config.read(folder.config_file), folder.provenance()
     status = folder.read_status()
     name = plain(folder.path.absolute().name)
     seconds = max((record["seconds"] for record in folder.metrics), default=0.0)
@@ -32,8 +33,9 @@ def model_card(encoder: Encoder, design: Design, folder: RunFolder, format: str 
         "images": f"{known['images']:,} of {plain(Path(config.data.source).name)}, at {design.size} px",
         "training": f"{status['step']:,} steps of {config.train.batch_size} images from {began}, "
         f"{seconds / 60:.1f} minutes on {_machine(config, known)}, seed {config.train.seed}",
-        "made with": f"frossl {known['versions']['frossl']}, torch {known['versions']['torch']}, "
-        f"timm {known['versions']['timm']}",
+        "made with": ", ".join(
+            f"{name} {known['versions'].get(name)}" for name in ("frossl", "torch", "timm")
+        ),
     }
     return "\n".join(
         [
@@ -157,7 +159,7 @@ def _figures(folder: RunFolder) -> list[str]:
     """The last figures of each protocol on each data set, with their intervals."""
     step = folder.read_status()["step"]  # other checkpoints are other encoders
     records = [record for record in folder.evaluation if record["step"] == step]
-    last = {(record["protocol"], record["data"]): record for record in records}
+    last = {(record["protocol"], record.get("data", "")): record for record in records}
     if not last:
         return ["Not measured yet; where there are labels, `frossl knn` and `frossl probe` do."]
     rows = dict.fromkeys(row for record in last.values() for row in record["percent"])
@@ -172,7 +174,7 @@ def _figures(folder: RunFolder) -> list[str]:
             for row in rows
         ),
         "",
-        *(f"{protocol}: {_note(record['note'])}.  " for (protocol, _), record in last.items()),
+        *(f"{protocol}: {_note(record.get('note', ''))}.  " for (protocol, _), record in last.items()),
     ]
 
 
@@ -185,13 +187,13 @@ def _note(text: str) -> str:
 def _figure(record: dict[str, Any], row: str) -> str:
     if row not in record["percent"]:
         return ""
-    low, high = record["interval"][row]
-    return f"{record['percent'][row]:.1f} ({low:.1f}–{high:.1f})"
+    low, high = record.get("interval", {}).get(row, (math.nan, math.nan))
+    return f"{record['percent'][row]:.1f}" + (f" ({low:.1f}–{high:.1f})" if low <= high else "")
 
 
 def _machine(config: Config, known: dict[str, Any]) -> str:
     device = config.train.device or "cpu"
-    return str(known["hardware"]["cpu"]) if device == "cpu" else device
+    return str(known["hardware"].get("cpu")) if device == "cpu" else device
 
 
 def _channels(design: Design) -> str:

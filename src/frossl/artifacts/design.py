@@ -26,14 +26,16 @@ class Design:
     """Pixels of the images it is asked with."""
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    step: int | None = None
+    """Steps that its run had done; None where that is not known."""
 
     @classmethod
-    def of(cls, encoder: Encoder, config: Config) -> Design:
-        """config: of the run, settled."""
+    def of(cls, encoder: Encoder, config: Config, *, step: int | None = None) -> Design:
+        """config: of the run, settled. step: how many it had done."""
         network = Network(**{name: getattr(config.network, name) for name in BUILT_FROM})
         view_size = max(spec.size for spec in config.views)
         mean, std = encoder.mean.flatten().tolist(), encoder.std.flatten().tolist()
-        return cls(network, view_size, encoder.size, tuple(mean), tuple(std))
+        return cls(network, view_size, encoder.size, tuple(mean), tuple(std), step)
 
     @classmethod
     def from_json(cls, text: str) -> Design:
@@ -46,6 +48,7 @@ class Design:
                 int(prepare["size"]),
                 tuple(float(x) for x in prepare["mean"]),
                 tuple(float(x) for x in prepare["std"]),
+                None if values.get("step") is None else int(values["step"]),
             )
         except (ValueError, KeyError, TypeError, FrosslError) as error:
             raise InputError(
@@ -54,7 +57,8 @@ class Design:
 
     def to_json(self) -> str:
         network = {name: getattr(self.network, name) for name in BUILT_FROM}
-        return json.dumps({"network": network, "view_size": self.view_size, "preprocess": self.preprocess})
+        values = {"network": network, "view_size": self.view_size, "preprocess": self.preprocess}
+        return json.dumps(values | ({} if self.step is None else {"step": self.step}))
 
     @property
     def preprocess(self) -> dict[str, Any]:

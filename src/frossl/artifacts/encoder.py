@@ -24,9 +24,9 @@ NAMES = ("encoder.safetensors", "model.safetensors")
 """Of encoder files in a folder: of a run and of an export, and as Hugging Face has it."""
 
 
-def save_encoder(encoder: Encoder, config: Config, folder: RunFolder) -> None:
-    """Into the run folder, with how images are prepared."""
-    design = Design.of(encoder, config)
+def save_encoder(encoder: Encoder, config: Config, folder: RunFolder, *, step: int | None = None) -> None:
+    """Write an encoder into the run folder, with how images are prepared and the step that it is of."""
+    design = Design.of(encoder, config, step=step)
     write_encoder(folder.encoder, encoder, design)
     folder.write_json(folder.preprocess.name, design.preprocess)
 

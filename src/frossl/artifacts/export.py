@@ -33,6 +33,10 @@ CLASSES = 1000
 """Rows of torchvision's classifier."""
 
 
+PREPROCESS, CARD, HUB_CARD = "preprocess.json", "model_card.md", "README.md"
+CARDS = (CARD, HUB_CARD)
+
+
 class Served(nn.Module):
     """What a graph file holds: images (N, C, size, size), uint8 -> features (N, F). Scaling and standardizing
     are inside; to bring an image to that size is left to what decodes it."""
@@ -58,12 +62,28 @@ def export_encoder(folder: RunFolder, format: str, out: Path) -> Path:
     compared.
     """
     encoder, design = read_encoder(folder.path)
+    _write_text(out / PREPROCESS, json.dumps(design.preprocess, indent=2) + "\n")
+    for card in CARDS:
+        (out / card).unlink(missing_ok=True)  # until it is written again, the export is not whole
     with torch.random.fork_rng(devices=[]):  # libraries draw weights before they load some
         written = FORMATS[format](encoder, design, out)
-    name, head = ("README.md", HUB) if format == "hf" else (folder.card.name, "")
-    _write_text(out / name, head + model_card(encoder, design, folder, format))
-    _write_text(out / folder.preprocess.name, json.dumps(design.preprocess, indent=2) + "\n")
+    card, head = (HUB_CARD, HUB) if format == "hf" else (CARD, "")
+    _write_text(out / card, head + model_card(encoder, design, folder, format))
     return written
+
+
+def is_export(folder: Path) -> bool:
+    """Whether a folder was begun by an export: `preprocess.json` is written first."""
+    try:
+        known = json.loads((folder / PREPROCESS).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(known, dict) and {"size", "resize", "scale", "mean", "std"} <= known.keys()
+
+
+def is_whole_export(folder: Path) -> bool:
+    """Whether an export came to its end: the model card is written last."""
+    return is_export(folder) and any((folder / card).is_file() for card in CARDS)
 
 
 HUB = "---\nlibrary_name: timm\npipeline_tag: image-feature-extraction\ntags:\n- timm\n- frossl\n---\n"

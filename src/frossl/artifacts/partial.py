@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from frossl.artifacts.embedding import Block, Done
 from frossl.errors import InputError
-from frossl.runs.folder import TEMPORARY, write_atomically
+from frossl.runs.folder import write_atomically
+from frossl.runs.lock import TEMPORARY
 
 VERSION = 1
 DIFFERS = {

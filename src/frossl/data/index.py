@@ -17,8 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frossl.data.kept import Names, keep_arrays, kept_arrays
+from frossl.runs import is_run
 
 EXTENSIONS = (b".jpg", b".jpeg", b".png", b".webp", b".bmp", b".tif", b".tiff")
+MARK = b"provenance.json"
+"""In a folder that holds this file, a run may be kept: what it writes is not data."""
 UNSURE = 2_000_000_000
 """Nanoseconds: a folder that changed so shortly before it was scanned may have changed again unseen."""
 
@@ -57,12 +60,13 @@ class Index:
 
 
 def index_folder(root: Path, *, cache: Path | None = None, found: Found | None = None) -> Index:
-    """Every image file below `root`; hidden files and folders are left out, links to folders are followed.
+    """Find every image file below `root`. Hidden files and folders and frossl's own run folders are left out;
+    links to folders are followed.
 
     cache: a folder where what was found is kept for the next time.
     """
     top = os.fsencode(root)
-    file = cache and cache / f"{hashlib.sha256(os.path.realpath(top)).hexdigest()[:32]}.index"
+    file = cache and cache / f"{hashlib.sha256(os.path.realpath(top)).hexdigest()[:32]}.index2"
     kept = _read(file) if file else None
     if kept is not None and _unchanged(*kept, top):
         return kept[0]
@@ -117,7 +121,10 @@ def _scan(
 def _list(path: bytes, changed: int) -> _Folder:
     sure = time.time_ns() - changed > UNSURE
     folder = _Folder(changed if sure else -1)
-    with os.scandir(path or b".") as entries:
+    with os.scandir(path or b".") as scanned:
+        entries = list(scanned)
+        if any(entry.name == MARK for entry in entries) and is_run(path or b"."):
+            return folder
         for entry in entries:
             name = entry.name
             if name.startswith(b".") or name == b"__MACOSX":

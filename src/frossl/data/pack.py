@@ -28,7 +28,8 @@ from frossl.data.kept import Names
 from frossl.data.labels import Labels
 from frossl.data.sources import Source
 from frossl.errors import InputError
-from frossl.runs.folder import write_atomically
+from frossl.runs.folder import remove_if_empty, write_atomically
+from frossl.runs.lock import FolderLock, contents, remove_abandoned
 from frossl.types import Batch
 
 VERSION = 1
@@ -118,6 +119,17 @@ def pack(data: Dataset, out: Path, *, progress: Progress | None = None) -> None:
     Files that cannot be read are left out.
     """
     _check_free(out)
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with FolderLock(out):
+            _pack(data, out, progress)
+    finally:
+        remove_if_empty(out)
+
+
+def _pack(data: Dataset, out: Path, progress: Progress | None) -> None:
+    for folder in (out, out / "test"):
+        remove_abandoned(folder)
     parts = {out: data.train, **({out / "test": data.test} if data.test is not None else {})}
     total, before = sum(len(part.source) for part in parts.values()), 0
     for part in parts.values():
@@ -199,7 +211,7 @@ def _check_free(out: Path) -> None:
     """A folder of a pack, begun or complete, or an empty one."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; choose another --out")
-    if out.is_dir() and any(out.iterdir()) and not is_packed(out) and not (out / "begun.json").is_file():
+    if contents(out) and not is_packed(out) and not (out / "begun.json").is_file():
         raise InputError(f"{out} holds something else already; choose another --out")
 
 

@@ -277,7 +277,7 @@ def build(
     train = config.train
     fabric = fabric or open_fabric(train, devices=1, num_nodes=1)
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-    method = build_method(config, pretrained=not any(folder.checkpoints.glob("*.pt")))
+    method = build_method(config, pretrained=not folder.checkpoint_files())
     if train.channels_last:
         method = method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     loader = Loader(

@@ -22,6 +22,7 @@ def save(state: State, *, spare: Path | None = None) -> Path:
     """
     content = {
         "step": state.step,
+        "run": state.folder.identity(),
         "processes": state.loader.processes,
         "method": state.method.state_dict(),
         "optimizer": state.optimizer.state_dict(),
@@ -29,7 +30,7 @@ def save(state: State, *, spare: Path | None = None) -> Path:
     }
     path = state.folder.checkpoints / f"step-{state.step:08d}.pt"
     write_atomically(path, lambda file: torch.save(content, file))
-    for old in _all(state)[: -state.config.train.keep_checkpoints]:
+    for old in state.folder.checkpoint_files()[: -state.config.train.keep_checkpoints]:
         if old != spare:
             old.unlink()
     return path
@@ -37,32 +38,55 @@ def save(state: State, *, spare: Path | None = None) -> Path:
 
 def forget_after(state: State, good: Path | None) -> None:
     """Remove what was saved after the last good checkpoint, if there is one."""
-    for saved in _all(state):
+    for saved in state.folder.checkpoint_files():
         if good is not None and saved > good:
             saved.unlink()
 
 
 def restore(state: State) -> int:
     """Continue from the newest checkpoint; with none, from the start. Returns how many processes wrote it."""
-    saved, processes = _all(state), state.loader.processes
+    saved, processes = state.folder.checkpoint_files(), state.loader.processes
     if saved:
+        content = _load(saved[-1])
+        _check_run(saved[-1], content, state.folder)
         try:
-            content: dict[str, Any] = torch.load(saved[-1], map_location="cpu", weights_only=True)
             state.method.load_state_dict(content["method"])
             state.optimizer.load_state_dict(content["optimizer"])
             state.step, processes = content["step"], content.get("processes", 1)
-        except Exception as error:  # a torn archive, another network: torch has no one error for these
-            raise InputError(
-                f"{saved[-1]} cannot be read ({type(error).__name__}); if config.toml was not changed, "
-                "delete that checkpoint to continue from the one before"
-            ) from None
+        except Exception as error:  # another network: torch has no one error for that
+            raise _unreadable(saved[-1], error) from None
         state.observer.load_state_dict(content.get("observer", {}))
     return processes
 
 
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a torn archive: torch has no one error for these
+        raise _unreadable(path, error) from None
+    if not isinstance(content, dict):
+        raise _unreadable(path, TypeError("not a checkpoint"))
+    return content
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    return InputError(
+        f"{path} cannot be read ({type(error).__name__}); if config.toml was not changed, "
+        "delete that checkpoint to continue from the one before"
+    )
+
+
+def _check_run(path: Path, content: dict[str, Any], folder: RunFolder) -> None:
+    """Refuse a checkpoint of another run; those of version 0.1.0 do not say whose they are."""
+    written_by, identity = content.get("run"), folder.identity()
+    unsaid = written_by is None and "format" not in folder.provenance() if identity else not written_by
+    if written_by != identity and not unsaid:
+        raise InputError(f"{path} belongs to another run; remove it, or put it back where it came from")
+
+
 def checkpoint_steps(folder: RunFolder) -> list[int]:
     """Steps of which there is a checkpoint."""
-    return [int(path.stem.removeprefix("step-")) for path in _in(folder)]
+    return [int(path.stem.removeprefix("step-")) for path in folder.checkpoint_files()]
 
 
 def method_at(config: Config, folder: RunFolder, step: int) -> JointEmbedding:
@@ -70,20 +94,14 @@ def method_at(config: Config, folder: RunFolder, step: int) -> JointEmbedding:
     if step not in (steps := checkpoint_steps(folder)):
         raise InputError(f"there is no checkpoint of step {step}; there are {', '.join(map(str, steps))}")
     path, method = folder.checkpoints / f"step-{step:08d}.pt", build_method(config, pretrained=False)
+    content = _load(path)
+    _check_run(path, content, folder)
     try:
-        method.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["method"])
+        method.load_state_dict(content["method"])
     except Exception as error:  # as in `restore`
         raise InputError(f"{path} cannot be read ({type(error).__name__}); take another step") from None
     return method
 
 
 def newest(folder: RunFolder) -> Path | None:
-    return max(_in(folder), default=None)
-
-
-def _all(state: State) -> list[Path]:
-    return _in(state.folder)
-
-
-def _in(folder: RunFolder) -> list[Path]:
-    return sorted(folder.checkpoints.glob("step-*.pt"))
+    return max(folder.checkpoint_files(), default=None)

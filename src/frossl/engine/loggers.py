@@ -150,5 +150,4 @@ class Loggers:
 
 def _identity(folder: RunFolder) -> str:
     """The same for a run and what resumes it."""
-    identity: str = folder.read_json("provenance.json")["id"]
-    return identity
+    return str(folder.provenance()["id"])

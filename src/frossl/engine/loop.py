@@ -29,6 +29,7 @@ from frossl.engine.loggers import Loggers
 from frossl.engine.step import train_step
 from frossl.errors import BadStepError, CollapseError, TrainingError
 from frossl.runs import bad_file_lines
+from frossl.runs.record import LOOK
 from frossl.types import Batch, Clock, LossTerms, Watch
 
 report = logging.getLogger("frossl")
@@ -126,7 +127,7 @@ class Book:
         with self._writing():
             self.folder.forget_after(state.step)
             self.pace = Pace(state)
-            self.looks = [record for record in self.folder.diagnostics if "verdict" in record]
+            self.looks = [record for record in self.folder.diagnostics if record.keys() >= LOOK]
             self.verdict = judge(self.looks, warmup=self._warmup)
             self.good: Path | None = None if self.verdict.bad else newest(self.folder)
             """The newest checkpoint that was saved while the verdict was not a bad one."""
@@ -235,7 +236,8 @@ class Book:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A full disk, or one that is gone, in words."""
+        """A full disk, or one that is gone, in words; and nothing once the run has another writer."""
+        self.folder.check_lock()
         try:
             yield
         except OSError as error:

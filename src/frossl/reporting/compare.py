@@ -198,7 +198,13 @@ def _common_protocol(folders: Sequence[RunFolder]) -> str:
 def _final(folder: RunFolder) -> list[dict[str, Any]]:
     """What was measured at the run's end, not of an earlier checkpoint."""
     step = folder.read_status()["step"]
-    return [record for record in folder.evaluation if record["step"] == step]
+    return [
+        record
+        for record in folder.evaluation
+        if record["step"] == step
+        and "trained" in record["percent"]
+        and "trained" in record.get("interval", {})
+    ]
 
 
 def _key(record: dict[str, Any]) -> str:
@@ -208,7 +214,7 @@ def _key(record: dict[str, Any]) -> str:
 
 def _measured(folder: RunFolder, protocol: str) -> Measured:
     config, metrics, looks = Config.read(folder.config_file), list(folder.metrics), list(folder.diagnostics)
-    images = folder.read_json("provenance.json")["images"]
+    images = folder.provenance()["images"]
     batch = min(config.train.batch_size, images)
     per_epoch = images // batch
     online = tuple(

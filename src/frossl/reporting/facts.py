@@ -188,16 +188,9 @@ def ordered_rows(record: Record) -> list[str]:
 
 
 def _records(lines: JsonLines, troubles: list[str]) -> list[Record]:
-    found: list[Record] = []
-    try:
-        found.extend(
-            record for record in lines if isinstance(record, dict) and isinstance(record.get("step"), int)
-        )
-    except (OSError, ValueError):
-        troubles.append(
-            f"{lines.path.name} is damaged after {len(found):,} records; what came before is shown"
-        )
-    return found
+    if damaged := lines.damaged:
+        troubles.append(f"{damaged:,} lines of {lines.path.name} are damaged and left out")
+    return list(lines)
 
 
 def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:

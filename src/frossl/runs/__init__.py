@@ -1,6 +1,7 @@
-"""Run folders: names, atomic files, JSON lines, provenance. No torch."""
+"""Run folders: names, atomic files, JSON lines, locks, provenance. No torch."""
 
-from frossl.runs.folder import RunFolder, bad_file_lines
+from frossl.runs.folder import RunFolder, bad_file_lines, is_run
+from frossl.runs.lock import FolderLock
 from frossl.runs.provenance import command_line, provenance
 
-__all__ = ["RunFolder", "bad_file_lines", "command_line", "provenance"]
+__all__ = ["FolderLock", "RunFolder", "bad_file_lines", "command_line", "is_run", "provenance"]

@@ -14,11 +14,15 @@ from typing import Any
 
 PACKAGES = ("frossl", "torch", "torchvision", "timm", "lightning-fabric", "scikit-learn", "numpy", "pillow")
 
+FORMAT = 2
+"""Of a run folder: 2 since checkpoints name the run that they belong to; version 0.1.0 wrote no number."""
+
 
 def provenance(
     *, seed: int, index_digest: str, images: int, weights_digest: str | None = None
 ) -> dict[str, Any]:
     return {
+        "format": FORMAT,
         "id": uuid.uuid4().hex,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command_line(),
