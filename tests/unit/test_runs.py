@@ -113,6 +113,18 @@ def test_the_working_folder_and_what_is_read_are_never_taken(tmp_path, monkeypat
     RunFolder.check_free("photos/runs/new", overwrite=True, inputs=["photos"])
 
 
+def test_figures_are_not_given_to_a_run_that_has_taken_the_place_of_the_one_measured(tmp_path):
+    run = begun(tmp_path / "run")
+    figures = {"step": 1, "protocol": "kNN", "percent": {"trained": 50.0}}
+    measured = run.identity()
+    run.record_evaluation(figures, identity=measured)
+    assert list(run.evaluation) == [figures]
+    begun(tmp_path / "run")
+    with pytest.raises(InputError, match="was replaced by another run"):
+        run.record_evaluation(figures, identity=measured)
+    assert list(run.evaluation) == []
+
+
 def test_what_is_not_a_run_is_refused(tmp_path):
     with pytest.raises(InputError, match="no run at"):
         RunFolder.open(tmp_path / "missing")
