@@ -62,7 +62,8 @@ def wrong(method: str, option: str, default: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_option_of_every_method_is_typed_and_bounded(method, tmp_path):
+def test_every_option_of_every_method_is_typed_and_bounded(method, tmp_path, monkeypatch):
+    monkeypatch.setenv("FROSSL_MAX_STEPS", "1")
     options = {**keywords(METHODS[method].objective), **keywords(METHODS[method].networks)}
     for option, default in options.items():
         for value in wrong(method, option, default):

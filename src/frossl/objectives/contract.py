@@ -172,8 +172,9 @@ def objective_of_views(
     def loss(z: Views, *args: P.args, **kwargs: P.kwargs) -> LossTerms:
         check_views(z)
         if not torch.compiler.is_compiling():
-            for name in kwargs.keys() - set(INPUTS):
-                kwargs[name] = checked_option(loss, name, kwargs[name])
+            for name, value in kwargs.items():
+                if name not in INPUTS:
+                    kwargs[name] = checked_option(loss, name, value)
         views = wide(z) if isinstance(z, Tensor) else [wide(view) for view in z]
         with full_precision(views[0]):
             try:
