@@ -48,7 +48,13 @@ owns its running state. z is `(V, N, D)`, or a list of V tensors `(N, D)`, with 
 `total` carries the gradient; `parts` are its weighted terms; `extras` holds what came for free, such as the
 effective rank. Values are computed in float32 or wider inside any autocast. Objectives that compare with a
 teacher take `target=`, those with a queue `queue=`, those that draw random numbers `rng=`.
-`Module.preset(name, views=V)` gives the options by their origin.
+`Module.preset(name, views=V)` gives the options by their origin. Options are typed and bounded by the
+signature: a value that cannot work is a `ConfigError` (a `ValueError`) when the Module is built, or the
+function called.
+
+z may lie in memory in any way. Second derivatives, forward mode and `torch.func` are right: what carries no
+gradient stands still, and where eigenvalues or singular values repeat second derivatives are NaN. Projections
+too large for their precision give a loss that is not finite, never a wrong one.
 
 Those that compare and spread at once fit L = D_inv + D_var; the parts are in `frossl.objectives.terms`
 (normalizations, invariance, variance) and `frossl.objectives.spectra` (entropies of any order, relative

@@ -6,14 +6,17 @@ that `config.toml` repeats the run. Derived values are methods. No torch here.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import tomllib
 import types
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import tomli_w
 
@@ -25,6 +28,24 @@ Device = Literal["cpu", "cuda", "mps"]
 Precision = Literal["32-true", "bf16-mixed"]
 Logger = Literal["tensorboard", "wandb", "mlflow"]
 ViewKernel = Literal["torch", "numba"]
+
+
+class Range(NamedTuple):
+    """Which numbers are meant, where a type alone does not say: `Annotated[float, Range(...)]`."""
+
+    holds: Callable[[float], bool]
+    hint: str
+
+
+Weight = Annotated[float, Range(math.isfinite, "give a finite number")]
+Positive = Annotated[float, Range(lambda x: 0 < x < math.inf, "give a number above 0")]
+NotNegative = Annotated[float, Range(lambda x: 0 <= x < math.inf, "give 0 or more")]
+Share = Annotated[float, Range(lambda x: 0 <= x <= 1, "give 0 to 1")]
+Inertia = Annotated[float, Range(lambda x: 0 <= x < 1, "give 0 or more, and less than 1")]
+"""How much of the past stays in a running mean, which would never move with 1."""
+Count = Annotated[int, Range(lambda x: 1 <= x < 1 << 31, "give at least 1")]
+Several = Annotated[int, Range(lambda x: 2 <= x < 1 << 31, "give at least 2")]
+Length = Annotated[int, Range(lambda x: 0 <= x < 1 << 31, "give 0 or more")]
 
 
 def _require(condition: bool, name: str, value: object, hint: str) -> None:
@@ -413,29 +434,41 @@ def _build(kind: type[T], given: dict[str, Any], prefix: str) -> T:
     for key in given:
         if key not in hints:
             raise unknown("setting", prefix + key, [prefix + name for name in hints])
-    return kind(**{key: _convert(hints[key], value, prefix + key) for key, value in given.items()})
+    return kind(**{key: convert(hints[key], value, prefix + key) for key, value in given.items()})
 
 
-def _convert(hint: Any, value: Any, name: str) -> Any:
+def convert(hint: Any, value: Any, name: str) -> Any:
+    """`value` as the type that `hint` asks for; a ConfigError by that name if it is none, or out of range."""
     if dataclasses.is_dataclass(hint) and isinstance(hint, type) and isinstance(value, dict):
         return _build(hint, value, name + ".")
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        kind, allowed = arguments
+        converted = convert(kind, value, name)
+        _require(allowed.holds(converted), name, value, allowed.hint)
+        return converted
     if origin is dict and isinstance(value, dict):
         return value
     if origin in (types.UnionType, typing.Union):
-        return _convert(next(a for a in arguments if a is not type(None)), value, name)
+        if any(isinstance(value, a) for a in arguments if isinstance(a, type) and a not in (int, float)):
+            return value
+        return convert(next(a for a in arguments if a is not type(None)), value, name)
     if origin is Literal:
         if value not in arguments:
             raise unknown(f"value of {name}", str(value), [str(a) for a in arguments])
         return value
     if origin is tuple and isinstance(value, list):
         if arguments[-1] is Ellipsis:
-            return tuple(_convert(arguments[0], item, name) for item in value)
+            return tuple(convert(arguments[0], item, name) for item in value)
         if len(value) == len(arguments):
-            return tuple(_convert(a, item, name) for a, item in zip(arguments, value, strict=True))
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is hint:
+            return tuple(convert(a, item, name) for a, item in zip(arguments, value, strict=True))
+    if hint is Any or type(value) is hint:
         return value
+    number = {int: Integral, float: Real}.get(hint)  # numpy's numbers are some too
+    if number is not None and not isinstance(value, bool) and isinstance(value, number):
+        with contextlib.suppress(OverflowError):
+            return hint(value)
+    if hint is bool and str(value).lower() in ("true", "false"):
+        raise ConfigError(name, value, f"expected bool; write {str(value).lower()}")
     expected = hint.__name__ if isinstance(hint, type) else str(hint)
     raise ConfigError(name, value, f"expected {expected}")

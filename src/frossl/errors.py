@@ -2,7 +2,7 @@
 
     FrosslError
     ├── InputError      bad input, found before any work: exit code 2
-    │   └── ConfigError     a field of the configuration, named
+    │   └── ConfigError     a field of the configuration, or an option of a loss, named; a ValueError too
     └── TrainingError   a run that could not go on: exit code 1
         ├── NotFiniteError  NaN or infinity where numbers were expected; a ValueError too
         ├── BadStepError    a step that was not finite, by its number
@@ -31,8 +31,8 @@ class InputError(FrosslError):
     exit_code = 2
 
 
-class ConfigError(InputError):
-    """A field of the configuration has a value that cannot work."""
+class ConfigError(InputError, ValueError):
+    """A field of the configuration, or an option of a loss, has a value that cannot work."""
 
     def __init__(self, field: str, value: object, hint: str) -> None:
         super().__init__(f"{field} = {value!r} cannot work; {hint}")

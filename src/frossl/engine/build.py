@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from frossl.augment import Augment, OwnViews, Transform, share_out, view_set
-from frossl.config import Config, Device, Precision, ViewKernel
+from frossl.config import Config, Device, Precision, ViewKernel, convert
 from frossl.data import Dataset, Loader
 from frossl.engine.guard import Guard
 from frossl.engine.launch import open_fabric, process_counts
@@ -36,6 +36,7 @@ from frossl.networks import (
     still_statistics,
     synchronized,
 )
+from frossl.objectives import hints_of
 from frossl.optim import build_optimizer, set_lr, warmup_cosine, warmup_stable_decay
 from frossl.runs import RunFolder
 from frossl.types import Batch, Clock
@@ -103,7 +104,8 @@ def check(config: Config) -> None:
     name = config.objective.method
     if name not in METHODS:
         raise unknown("method", name, METHODS)
-    split_options(config)
+    _, of_objective = split_options(config)
+    METHODS[name].objective(**of_objective)  # what single options do not show
     check_backbone(config.network.backbone)
     if config.train.precision not in (None, *get_args(Precision)):
         raise unknown("precision", str(config.train.precision), get_args(Precision))
@@ -123,18 +125,20 @@ def check(config: Config) -> None:
 
 
 def split_options(config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of the method itself, and those of its objective: one table in the configuration."""
-    name = config.objective.method
-    of_method = {
-        option
-        for option, parameter in inspect.signature(METHODS[name].networks).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
-    of_objective = set(inspect.signature(METHODS[name].objective).parameters)
-    given = config.objective.options
-    for option in given:
-        if option not in of_method | of_objective:
-            raise unknown(f"option of {name}", option, of_method | of_objective)
+    """The options of the method itself, and those of its objective: one table in the configuration.
+
+    Types and ranges are those of their signatures.
+    """
+    name, given = config.objective.method, config.objective.options
+    of_method = hints_of(METHODS[name].networks.__init__)
+    of_objective = hints_of(METHODS[name].objective.__init__, METHODS[name].objective.function)
+    for state in METHODS[name].objective.state:
+        of_objective.pop(state, None)
+    hints = {**of_objective, **of_method}
+    for option, value in given.items():
+        if option not in hints:
+            raise unknown(f"option of {name}", option, hints)
+        convert(hints[option], value, f"objective.options.{option}")
     method = {option: value for option, value in given.items() if option in of_method}
     return method, {option: value for option, value in given.items() if option not in of_method}
 

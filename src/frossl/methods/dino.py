@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from frossl.config import Positive, Several, Share
 from frossl.methods.predicting import Momentum
 from frossl.networks import Prototypes, output_of
 from frossl.objectives import Objective
@@ -29,12 +30,12 @@ class DINO(Momentum):
         projector: nn.Module,
         objective: Objective,
         *,
-        outputs: int = 4096,
-        ema: float = 0.9995,
-        ema_end: float = 1.0,
-        freeze: float = 0.001,
-        warm_temperature: float = 0.04,
-        temperature_warmup: float = 0.05,
+        outputs: Several = 4096,
+        ema: Share = 0.9995,
+        ema_end: Share = 1.0,
+        freeze: Share = 0.001,
+        warm_temperature: Positive = 0.04,
+        temperature_warmup: Share = 0.05,
     ) -> None:
         last = Prototypes(output_of(projector), outputs, weight_norm=True)
         super().__init__(backbone, nn.Sequential(projector, last), objective, ema=ema, ema_end=ema_end)

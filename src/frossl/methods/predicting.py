@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from frossl.config import Count, Share
 from frossl.methods.joint import JointEmbedding
 from frossl.networks import build_predictor, follow, teacher_of
 from frossl.objectives import Objective
@@ -19,7 +20,12 @@ class SimSiam(JointEmbedding):
     """A predictor, and the stopped projections of the other views as targets."""
 
     def __init__(
-        self, backbone: nn.Module, projector: nn.Module, objective: Objective, *, predictor_hidden: int = 512
+        self,
+        backbone: nn.Module,
+        projector: nn.Module,
+        objective: Objective,
+        *,
+        predictor_hidden: Count = 512,
     ) -> None:
         super().__init__(backbone, projector, objective)
         self.head = build_predictor(projector, hidden=predictor_hidden)
@@ -42,8 +48,8 @@ class Momentum(JointEmbedding):
         projector: nn.Module,
         objective: Objective,
         *,
-        ema: float = 0.99,
-        ema_end: float = 1.0,
+        ema: Share = 0.99,
+        ema_end: Share = 1.0,
     ) -> None:
         super().__init__(backbone, projector, objective)
         self.ema, self.ema_end = ema, ema_end
@@ -77,9 +83,9 @@ class BYOL(Momentum):
         projector: nn.Module,
         objective: Objective,
         *,
-        ema: float = 0.99,
-        ema_end: float = 1.0,
-        predictor_hidden: int = 4096,
+        ema: Share = 0.99,
+        ema_end: Share = 1.0,
+        predictor_hidden: Count = 4096,
     ) -> None:
         super().__init__(backbone, projector, objective, ema=ema, ema_end=ema_end)
         self.head = build_predictor(projector, hidden=predictor_hidden)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from frossl.config import Length, Several, Share
 from frossl.methods.joint import JointEmbedding
 from frossl.networks import Prototypes, output_of
 from frossl.objectives import Objective
@@ -29,10 +30,10 @@ class SwAV(JointEmbedding):
         projector: nn.Module,
         objective: Objective,
         *,
-        prototypes: int = 3000,
-        freeze: float = 0.002,
-        queue_size: int = 0,
-        queue_from: float = 0.05,
+        prototypes: Several = 3000,
+        freeze: Share = 0.002,
+        queue_size: Length = 0,
+        queue_from: Share = 0.05,
     ) -> None:
         super().__init__(backbone, projector, objective)
         width, leading = output_of(projector), objective.options["global_views"]

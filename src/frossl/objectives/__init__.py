@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from frossl.objectives.barlow import BarlowTwinsLoss, barlow_loss
 from frossl.objectives.byol import BYOLLoss, byol_loss
-from frossl.objectives.contract import Objective
+from frossl.objectives.contract import Objective, hints_of
 from frossl.objectives.corinfomax import CorInfoMaxLoss, corinfomax_loss
 from frossl.objectives.dino import DINOLoss, dino_loss
 from frossl.objectives.empssl import EMPSSLLoss, empssl_loss
@@ -82,6 +82,7 @@ __all__ = [
     "dino_loss",
     "empssl_loss",
     "frossl_loss",
+    "hints_of",
     "iso_loss",
     "ivne_loss",
     "lejepa_loss",

@@ -7,6 +7,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from frossl.config import NotNegative, Weight
 from frossl.objectives.contract import Objective, Preset, objective
 from frossl.objectives.terms import off_diagonal, standardize
 from frossl.types import LossTerms
@@ -14,7 +15,7 @@ from frossl.types import LossTerms
 
 @objective
 def barlow_loss(
-    z: Tensor, *, invariance_weight: float = 1.0, covariance_weight: float = 0.0051, eps: float = 1e-5
+    z: Tensor, *, invariance_weight: Weight = 1.0, covariance_weight: Weight = 0.0051, eps: NotNegative = 1e-5
 ) -> LossTerms:
     """The cross-correlation of two views, R_vr = ẑ_vᵀẑ_r / N with standardized columns, brought to I:
 

@@ -17,9 +17,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from frossl.objectives.terms import Normalization, inverse_length, rounding
+from frossl.objectives.contract import as_views, full_precision
+from frossl.objectives.terms import (
+    Normalization,
+    concentration,
+    distance_to_mean,
+    inverse_length,
+    normalize,
+    rounding,
+)
 
 PANELS = 4
 SMALLEST_PANEL = 128
@@ -64,8 +71,10 @@ class _FroSSL(torch.autograd.Function):
         return terms
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # the gradient will be differentiated in its turn (create_graph)
+            wanted = ctx.needs_input_grad[4:]
+            return None, None, None, None, *_by_autograd(ctx.options, ctx.saved_tensors, wanted, gradient)
         # handed out in place, without a copy; a second backward computes them again
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
@@ -74,11 +83,30 @@ class _FroSSL(torch.autograd.Function):
         return None, None, None, None, *(g.mul_(inverse * gradient) for g, inverse in gradients)
 
 
+def _by_autograd(
+    options: tuple[float, float, Normalization, bool],
+    z: Sequence[Tensor],
+    wanted: Sequence[bool],
+    gradient: Tensor,
+) -> list[Tensor | None]:
+    """The gradient by the definition of the loss, so that it has derivatives of its own."""
+    w, b, how, log = options
+    with full_precision(z[0]):
+        unit = normalize(z[0] if len(z) == 1 else as_views(z), how)
+        spread = concentration(unit)
+        total = b * (spread.log() if log else spread).sum()
+        total = total + w * len(unit) / unit.shape[1] * distance_to_mean(unit)
+        inputs = [x for x, asked in zip(z, wanted, strict=True) if asked]
+        found = iter(torch.autograd.grad(total, inputs, gradient, create_graph=True))
+    return [next(found) if asked else None for asked in wanted]
+
+
 def _terms_and_gradients(
     w: float, b: float, how: Normalization, log: bool, z: Sequence[Tensor], *, wanted: bool
 ) -> tuple[tuple[Tensor, ...], list[tuple[Tensor, Tensor]]]:
     """The loss, its parts, the rank; and for each tensor the gradient as two factors."""
-    views = z[0].unbind() if len(z) == 1 else z
+    # BatchNorm's kernel leaves its moments unwritten for other layouts; free where nothing is to be copied
+    views = [view.contiguous() for view in (z[0].unbind() if len(z) == 1 else z)]
     V, (N, D) = len(views), views[0].shape
     results = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in z]
     units = results[0].unbind() if len(z) == 1 else results
@@ -136,7 +164,8 @@ def _normalize(views: Sequence[Tensor], how: Normalization, scratch: Tensor, out
 def _batch_normalize(views: Sequence[Tensor], out: Sequence[Tensor]) -> Tensor | None:
     """Centered unit columns by BatchNorm's kernel on the CPU, in half the passes; None where it is not exact.
 
-    It computes x/σ − μ/σ, which loses μ/σ roundings: not for columns that vary little, nor for tiny ones.
+    It computes x/σ − μ/σ, which loses μ/σ roundings: not for columns that vary little, nor for tiny or huge
+    ones.
     """
     N, D = views[0].shape
     if views[0].device.type != "cpu":
@@ -148,7 +177,7 @@ def _batch_normalize(views: Sequence[Tensor], out: Sequence[Tensor]) -> Tensor |
             z, scale, None, None, None, True, 0.0, 1e-24, out=(u, moments[0, v], moments[1, v])
         )
     means, inverses = moments.unsqueeze(2)
-    exact = ((means * inverses).abs() < 30) & (inverses < 1e7)
+    exact = ((means * inverses).abs() < 30) & (inverses > 1e-30) & (inverses < 1e7)
     return inverses * N**-0.5 if exact.all() else None
 
 

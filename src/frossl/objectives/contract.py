@@ -13,11 +13,13 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
+from frossl.config import convert
 from frossl.errors import InputError, NotFiniteError, unknown
 from frossl.types import LossTerms
 
@@ -31,6 +33,39 @@ P = ParamSpec("P")
 Self = TypeVar("Self", bound="Objective")
 
 
+def hints_of(*functions: Callable[..., Any]) -> dict[str, Any]:
+    """Types and ranges of the options that functions take: their keywords, without what comes with a call."""
+    return {
+        name: _hints(function).get(name, Any)
+        for function in functions
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and name not in INPUTS
+    }
+
+
+@functools.cache
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError:  # a name that is imported for type checkers only
+        return {}
+
+
+def checked_option(function: Callable[..., Any], name: str, value: Any) -> Any:
+    """`value` as the function's signature asks for it; a tensor as it is, such as a learned temperature."""
+    if isinstance(value, Tensor):
+        return value
+    plain = isinstance(value, (bool, int, float, str))
+    return (_remembered if plain else _converted)(function, name, value)
+
+
+def _converted(function: Callable[..., Any], name: str, value: Any) -> Any:
+    return convert(_hints(function).get(name, Any), value, name)
+
+
+_remembered = functools.lru_cache(maxsize=1024, typed=True)(_converted)
+
+
 def full_precision(z: Tensor) -> AbstractContextManager[None]:
     """No autocast inside: squared norms of N × D numbers do not fit half precision."""
     kind = z.device.type
@@ -40,6 +75,13 @@ def full_precision(z: Tensor) -> AbstractContextManager[None]:
 def wide(z: Tensor) -> Tensor:
     """float64 as it is, everything narrower as float32."""
     return z if z.dtype == torch.float64 else z.float()
+
+
+def transformed(*tensors: Tensor) -> bool:
+    """By torch.func or in forward mode, where only torch's own operations have derivatives."""
+    return torch._C._are_functorch_transforms_active() or any(
+        forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
+    )
 
 
 def check_views(z: Views) -> None:
@@ -94,7 +136,10 @@ def refuse_nan(views: Views, terms: LossTerms | None = None) -> None:
     up already. On a device it would wait for the result.
     """
     if terms is not None and (
-        torch.compiler.is_compiling() or views[0].device.type != "cpu" or terms.total.isfinite()
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or views[0].device.type != "cpu"
+        or terms.total.isfinite()
     ):
         return
     for v, view in enumerate(views):
@@ -103,6 +148,9 @@ def refuse_nan(views: Views, terms: LossTerms | None = None) -> None:
             n, d = bad[0].tolist()
             value = view[n, d].item()
             raise NotFiniteError(f"z is {value} at view {v}, image {n}, column {d}; expected finite numbers")
+    if terms is None:
+        largest = max(view.abs().max().item() for view in views)
+        raise NotFiniteError(f"z reaches {largest:.3g}: no spectrum can be computed; try a lower --lr")
 
 
 def objective(
@@ -123,6 +171,10 @@ def objective_of_views(
     @functools.wraps(described or function)
     def loss(z: Views, *args: P.args, **kwargs: P.kwargs) -> LossTerms:
         check_views(z)
+        if not torch.compiler.is_compiling():
+            for name, value in kwargs.items():
+                if name not in INPUTS:
+                    kwargs[name] = checked_option(loss, name, value)
         views = wide(z) if isinstance(z, Tensor) else [wide(view) for view in z]
         with full_precision(views[0]):
             try:
@@ -169,9 +221,10 @@ class Objective(nn.Module):
         for name in options:
             if name not in known:
                 raise unknown(f"option of {type(self).__name__}", name, known)
+        function = type(self).function
         self.options = {
-            name: options.get(name, parameter.default)
-            for name, parameter in inspect.signature(type(self).function).parameters.items()
+            name: checked_option(function, name, options.get(name, parameter.default))
+            for name, parameter in inspect.signature(function).parameters.items()
             if name in known
         }
         for name in self.state:

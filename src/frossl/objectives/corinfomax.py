@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from frossl.config import Inertia, NotNegative, Weight
 from frossl.objectives.contract import Objective, Preset, objective, past_state
 from frossl.objectives.spectra import log_det
 from frossl.objectives.terms import mse_between_pairs, unit
@@ -17,10 +18,10 @@ def corinfomax_loss(
     *,
     mean: Tensor | None = None,
     covariance: Tensor | None = None,
-    invariance_weight: float = 500.0,
-    variance_weight: float = 1.0,
-    momentum: float = 0.01,
-    eps: float = 1e-6,
+    invariance_weight: Weight = 500.0,
+    variance_weight: Weight = 1.0,
+    momentum: Inertia = 0.01,
+    eps: NotNegative = 1e-6,
     rows: bool = True,
 ) -> LossTerms:
     """Log-determinant of a running covariance of each view, and the distance of views:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from frossl.config import Positive, Share
 from frossl.objectives.contract import Objective, Preset, Views, as_target, objective, past_state
 from frossl.objectives.terms import cross_entropy_to_others
 from frossl.types import LossTerms
@@ -15,9 +16,9 @@ def dino_loss(
     *,
     target: Views | None = None,
     center: Tensor | None = None,
-    temperature: float = 0.1,
-    target_temperature: float = 0.04,
-    momentum: float = 0.9,
+    temperature: Positive = 0.1,
+    target_temperature: Positive = 0.04,
+    momentum: Share = 0.9,
 ) -> LossTerms:
     """Every view predicts the teacher's distribution over K outputs for the global views:
 

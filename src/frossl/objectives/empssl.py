@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from frossl.config import Positive, Weight
 from frossl.objectives.contract import Objective, Preset, objective
 from frossl.objectives.spectra import log_det
 from frossl.objectives.terms import effective_rank, gram, unit
@@ -13,7 +14,7 @@ from frossl.types import LossTerms
 
 @objective
 def empssl_loss(
-    z: Tensor, *, invariance_weight: float = 200.0, variance_weight: float = 1.0, eps: float = 0.2
+    z: Tensor, *, invariance_weight: Weight = 200.0, variance_weight: Weight = 1.0, eps: Positive = 0.2
 ) -> LossTerms:
     """Cosine of each patch to the mean of the patches, and the coding rate of each, u being unit rows:
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from frossl.config import Positive, Weight
+from frossl.errors import ConfigError
 from frossl.objectives.closed_form import fused_frossl
-from frossl.objectives.contract import Objective, Preset, Views, as_views, objective_of_views
+from frossl.objectives.contract import Objective, Preset, Views, as_views, objective_of_views, transformed
 from frossl.objectives.spectra import renyi_variance
-from frossl.objectives.terms import Normalization, check_normalization, distance_to_mean
+from frossl.objectives.terms import Normalization, distance_to_mean
 from frossl.objectives.terms import normalize as normalized
 from frossl.types import LossTerms
 
@@ -16,11 +21,11 @@ from frossl.types import LossTerms
 def frossl_loss(
     z: Views,
     *,
-    invariance_weight: float = 1.4,
-    variance_weight: float = 1.0,
+    invariance_weight: Weight = 1.4,
+    variance_weight: Weight = 1.0,
     normalize: Normalization = "centered",
     log: bool = True,
-    alpha: float = 2.0,
+    alpha: Positive = 2.0,
 ) -> LossTerms:
     """Frobenius norm of each view's covariance C_v = ẑ_vᵀẑ_v / tr(ẑ_vᵀẑ_v), and the distance of views:
 
@@ -37,12 +42,11 @@ def frossl_loss(
     the originals give NaN. The authors have used three normalizations; `PRESETS` names them by origin.
 
     Cost: time V·N·D·min(N, D), memory V·N·D. Two matrix products a view, backward included, and no host
-    synchronization (α = 2, eager; there, second derivatives are refused). Compiled, autograd's three.
+    synchronization (α = 2, eager). Compiled, and for second derivatives, autograd's three.
     """
-    check_normalization(normalize)
-    if not log and alpha != 2:
-        raise ValueError(f"alpha is {alpha} without the logarithm; log=False is defined for alpha = 2")
-    if alpha == 2 and not torch.compiler.is_compiling():
+    _check_order(alpha, log)
+    tensors = (z,) if isinstance(z, Tensor) else z
+    if alpha == 2 and not torch.compiler.is_compiling() and not transformed(*tensors):
         total, invariance, variance, rank = fused_frossl(
             z,
             invariance_weight=invariance_weight,
@@ -76,8 +80,17 @@ PRESETS: dict[str, Preset] = {
 """The arguments of `frossl_loss` for V views, by origin."""
 
 
+def _check_order(alpha: float, log: bool) -> None:
+    if not log and alpha != 2:
+        raise ConfigError("alpha", alpha, "with log=False the loss is defined for alpha = 2")
+
+
 class FroSSLLoss(Objective):
     """`frossl_loss` with its options stored."""
 
     function = staticmethod(frossl_loss)
     presets = PRESETS
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        _check_order(self.options["alpha"], self.options["log"])

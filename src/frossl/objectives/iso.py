@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from frossl.config import Inertia, NotNegative
 from frossl.objectives.contract import Objective, Preset, Views, as_target, objective, past_state
 from frossl.objectives.terms import inverse_length
 from frossl.types import LossTerms
@@ -16,9 +17,9 @@ def iso_loss(
     *,
     target: Views | None = None,
     covariance: Tensor | None = None,
-    momentum: float = 0.998,
-    alpha: float = 0.5,
-    eps: float = 0.0,
+    momentum: Inertia = 0.998,
+    alpha: NotNegative = 0.5,
+    eps: NotNegative = 0.0,
     euclidean: bool = False,
     sequential: bool = True,
 ) -> LossTerms:
@@ -41,8 +42,9 @@ def iso_loss(
     V, N, D = z.shape
     teacher = as_target(target, z)
     with torch.no_grad():
+        still = z.detach()  # forward mode does not know no_grad
         past = past_state("covariance", covariance, z.new_zeros(D, D))
-        moments = z.mT @ z / N
+        moments = still.mT @ still / N
         if sequential:
             steps = []
             for moment in moments:
@@ -52,7 +54,7 @@ def iso_loss(
         else:
             past = momentum * past + (1 - momentum) * moments.mean(0)
             predictor = _predictor(past, alpha, eps).expand(V, D, D)
-        p = z @ predictor
+        p = still @ predictor
     form = _euclidean if euclidean else _cosine
     return LossTerms.of(invariance=form(z, p, predictor, teacher), state={"covariance": past})
 

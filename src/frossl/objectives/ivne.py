@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from frossl.config import Count, Weight
 from frossl.objectives.contract import Objective, Preset, objective
 from frossl.objectives.spectra import renyi_variance
 from frossl.objectives.terms import cosine_between_pairs, normalize
@@ -14,9 +15,9 @@ from frossl.types import LossTerms
 def ivne_loss(
     z: Tensor,
     *,
-    invariance_weight: float = 4.16,
-    variance_weight: float = 1.0,
-    global_views: int | None = None,
+    invariance_weight: Weight = 4.16,
+    variance_weight: Weight = 1.0,
+    global_views: Count | None = None,
 ) -> LossTerms:
     """Cosine of views, and the von Neumann entropy of each, with u the unit rows, not centered:
 

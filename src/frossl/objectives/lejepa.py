@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from frossl.config import Count, Weight
 from frossl.objectives.contract import Objective, Preset, objective
 from frossl.objectives.slices import directions
 from frossl.objectives.terms import mse_to_global_mean
@@ -17,10 +18,10 @@ KNOTS, T_MAX = 17, 3.0
 def lejepa_loss(
     z: Tensor,
     *,
-    invariance_weight: float = 0.98,
-    variance_weight: float = 0.02,
-    slices: int | Tensor = 256,
-    global_views: int | None = None,
+    invariance_weight: Weight = 0.98,
+    variance_weight: Weight = 0.02,
+    slices: Count | Tensor = 256,
+    global_views: Count | None = None,
     rng: torch.Generator | None = None,
 ) -> LossTerms:
     """Distance to the mean view, and a test of each view's distribution against a standard Gaussian:

@@ -7,6 +7,7 @@ from itertools import permutations
 import torch
 from torch import Tensor
 
+from frossl.config import Count, NotNegative, Weight
 from frossl.objectives.contract import Objective, Preset, Views, as_target, objective
 from frossl.objectives.terms import center, unit
 from frossl.types import LossTerms
@@ -17,10 +18,10 @@ def matrixssl_loss(
     z: Tensor,
     *,
     target: Views | None = None,
-    invariance_weight: float = 1.0,
-    variance_weight: float = 0.5,
-    eps: float = 0.5,
-    order: int = 4,
+    invariance_weight: Weight = 1.0,
+    variance_weight: Weight = 0.5,
+    eps: NotNegative = 0.5,
+    order: Count = 4,
 ) -> LossTerms:
     """Matrix cross-entropies of covariances, with X(a, b) = c(rows a)ᵀ c(rows b) / N, centered unit rows:
 

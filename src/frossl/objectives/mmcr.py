@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from frossl.config import Weight
 from frossl.objectives.contract import Objective, Preset, objective
 from frossl.objectives.spectra import nuclear_norm
 from frossl.objectives.terms import unit
@@ -11,7 +12,7 @@ from frossl.types import LossTerms
 
 
 @objective
-def mmcr_loss(z: Tensor, *, variance_weight: float = 1.0, local_weight: float = 0.0) -> LossTerms:
+def mmcr_loss(z: Tensor, *, variance_weight: Weight = 1.0, local_weight: Weight = 0.0) -> LossTerms:
     """The nuclear norm of the mean of the views, u being unit rows:
 
         L = −b · ‖mean_v u_v‖_*  +  c · mean_n ‖[u_1n … u_Vn]‖_*

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from frossl.objectives.contract import Objective, Preset, Views, as_target, objective
+from frossl.config import Count, Positive
+from frossl.objectives.contract import Objective, Preset, Views, as_target, checked_option, objective
 from frossl.objectives.terms import unit
 from frossl.types import LossTerms
 
@@ -20,7 +21,7 @@ def moco_loss(
     *,
     queue: Tensor,
     target: Views | None = None,
-    temperature: float = 0.2,
+    temperature: Positive = 0.2,
     symmetric: bool = False,
 ) -> LossTerms:
     """Each query against its key and a queue of older keys, q and k being unit rows:
@@ -72,11 +73,9 @@ class MoCoLoss(Objective):
     queue: Tensor | None
     oldest: Tensor | None
 
-    def __init__(self, *, queue_size: int = 65536, **options: Any) -> None:
+    def __init__(self, *, queue_size: Count = 65536, **options: Any) -> None:
         super().__init__(**options)
-        if queue_size < 1:
-            raise ValueError(f"queue_size is {queue_size}; expected at least 1")
-        self.queue_size = queue_size
+        self.queue_size: int = checked_option(type(self).__init__, "queue_size", queue_size)
 
     def running(self, D: int) -> dict[str, Tensor | None]:
         return {"queue": _first_queue(self.queue_size, D) if self.queue is None else self.queue}

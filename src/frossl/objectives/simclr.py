@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from frossl.errors import unknown
+from frossl.config import Positive, Weight
 from frossl.objectives.contract import Objective, Preset, objective
 from frossl.objectives.terms import cosine_between_pairs, unit
 from frossl.types import LossTerms
@@ -19,9 +19,9 @@ Positives = Literal["each", "summed"]
 def simclr_loss(
     z: Tensor,
     *,
-    temperature: float = 0.1,
-    invariance_weight: float = 1.0,
-    variance_weight: float = 1.0,
+    temperature: Positive = 0.1,
+    invariance_weight: Weight = 1.0,
+    variance_weight: Weight = 1.0,
     positives: Positives = "each",
 ) -> LossTerms:
     """Each view of an image against all other rows, with s_ij = cos(z_i, z_j) / τ over the V·N rows:
@@ -37,8 +37,6 @@ def simclr_loss(
 
     Cost: time V²·N²·D, memory V²·N².
     """
-    if positives not in get_args(Positives):
-        raise unknown("kind of positives", positives, get_args(Positives))
     V, N, D = z.shape
     rows = unit(z).reshape(V * N, D)
     itself = torch.eye(V * N, dtype=torch.bool, device=z.device)

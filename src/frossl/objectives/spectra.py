@@ -1,7 +1,7 @@
 """Functions of eigenvalues: matrix entropies, relative entropies, the nuclear norm.
 
 Gradients go through eigenvalues, or through matrix functions by divided differences: they are right where
-eigenvalues repeat, which the gradients of eigenvectors are not.
+eigenvalues repeat, which the gradients of eigenvectors are not. Second derivatives are torch's own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from frossl.objectives.contract import transformed
 from frossl.objectives.terms import concentration, gram, unit_trace
 
 Function = Callable[[Tensor], Tensor]
@@ -60,17 +60,37 @@ def renyi_variance(z: Tensor, alpha: float = 2.0) -> Tensor:
     return torch.where(there.any(-1), power, 1.0).log() / (alpha - 1)
 
 
+class _NuclearNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        left, values, right = torch.linalg.svd(z, full_matrices=False)
+        floor = values.amax(-1, keepdim=True) * (max(z.shape[-2:]) * torch.finfo(z.dtype).eps)
+        polar = (left * (values > floor.clamp_min(1e-12))[..., None, :]) @ right
+        ctx.save_for_backward(z, polar)
+        norm: Tensor = (polar * z).sum((-2, -1))
+        return norm
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        polar: Tensor
+        z, polar = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient will be differentiated in its turn (create_graph)
+            norm = torch.linalg.svdvals(z).sum(-1)
+            (polar,) = torch.autograd.grad(norm, z, torch.ones_like(norm), create_graph=True)
+        return gradient[..., None, None] * polar
+
+
 def nuclear_norm(z: Tensor) -> Tensor:
     """Sum of the singular values of each matrix in the batch.
 
     Gradient: the polar factor UVᵀ of the directions that have length; the others get none, so that repeated
-    and zero singular values do no harm. The factors are the reduced ones: min(N, D) of each.
+    and zero singular values do no harm. The factors are the reduced ones: min(N, D) of each. Second
+    derivatives are those of torch's SVD: NaN where singular values repeat.
     """
-    with torch.no_grad():
-        left, values, right = torch.linalg.svd(z, full_matrices=False)
-        floor = values.amax(-1, keepdim=True) * (max(z.shape[-2:]) * torch.finfo(z.dtype).eps)
-        polar = (left * (values > floor.clamp_min(1e-12))[..., None, :]) @ right
-    norm: Tensor = (polar * z).sum((-2, -1))
+    if torch.compiler.is_compiling() or transformed(z):
+        norm: Tensor = torch.linalg.svdvals(z).sum(-1)
+    else:
+        norm = _NuclearNorm.apply(z)
     return norm
 
 
@@ -94,30 +114,43 @@ class _MatrixFunction(torch.autograd.Function):
         gap = rows - columns
         close = gap.abs() <= torch.finfo(matrix.dtype).eps ** 0.5 * (rows.abs() + columns.abs())
         quotient = (f(rows) - f(columns)) / torch.where(close, 1.0, gap)
-        ctx.save_for_backward(vectors, torch.where(close, slope((rows + columns) / 2), quotient))
+        ctx.f = f
+        ctx.save_for_backward(matrix, vectors, torch.where(close, slope((rows + columns) / 2), quotient))
         result: Tensor = (vectors * f(values)[..., None, :]) @ vectors.mT
         return result
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        vectors, differences = ctx.saved_tensors
+        matrix, vectors, differences = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient will be differentiated in its turn (create_graph)
+            result = _by_eigenvectors(matrix, ctx.f)
+            return *torch.autograd.grad(result, matrix, gradient, create_graph=True), None, None
         inner = vectors.mT @ ((gradient + gradient.mT) / 2) @ vectors
         return vectors @ (differences * inner) @ vectors.mT, None, None
 
 
+def _by_eigenvectors(matrix: Tensor, f: Function) -> Tensor:
+    """The same with torch's derivatives of eigenvectors, of any order: NaN where eigenvalues repeat."""
+    values, vectors = torch.linalg.eigh(matrix)
+    result: Tensor = (vectors * f(values)[..., None, :]) @ vectors.mT
+    return result
+
+
+def _matrix_function(matrix: Tensor, f: Function, slope: Function) -> Tensor:
+    if transformed(matrix):
+        return _by_eigenvectors(matrix, f)
+    result: Tensor = _MatrixFunction.apply(matrix, f, slope)
+    return result
+
+
 def matrix_log(matrix: Tensor) -> Tensor:
     """Logarithm of symmetric positive definite matrices."""
-    result: Tensor = _MatrixFunction.apply(matrix, torch.log, torch.reciprocal)
-    return result
+    return _matrix_function(matrix, torch.log, torch.reciprocal)
 
 
 def matrix_power(matrix: Tensor, exponent: float) -> Tensor:
     """Any real power of symmetric positive definite matrices."""
-    result: Tensor = _MatrixFunction.apply(
-        matrix, lambda x: x**exponent, lambda x: exponent * x ** (exponent - 1)
-    )
-    return result
+    return _matrix_function(matrix, lambda x: x**exponent, lambda x: exponent * x ** (exponent - 1))
 
 
 def log_det_divergence(a: Tensor, b: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from frossl.config import Positive, Weight
 from frossl.objectives.contract import Objective, Preset, objective
 from frossl.objectives.terms import inverse_length
 from frossl.types import LossTerms
@@ -14,7 +15,7 @@ from frossl.types import LossTerms
 
 @objective
 def spectral_loss(
-    z: Tensor, *, mu: float = 1.0, invariance_weight: float = 1.0, variance_weight: float = 1.0
+    z: Tensor, *, mu: Positive = 1.0, invariance_weight: Weight = 1.0, variance_weight: Weight = 1.0
 ) -> LossTerms:
     """Positives attract, the squared products of different images repel:
 

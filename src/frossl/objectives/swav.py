@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from frossl.config import Count, Positive
 from frossl.objectives.contract import Objective, Preset, objective
 from frossl.objectives.terms import cross_entropy_to_others
 from frossl.types import LossTerms
@@ -17,10 +18,10 @@ def swav_loss(
     z: Tensor,
     *,
     queue: Tensor | None = None,
-    global_views: int = 2,
-    temperature: float = 0.1,
-    eps: float = 0.05,
-    iterations: int = 3,
+    global_views: Count = 2,
+    temperature: Positive = 0.1,
+    eps: Positive = 0.05,
+    iterations: Count = 3,
 ) -> LossTerms:
     """Every view predicts the codes of the global views, z being scores: cosines with K prototypes.
 

@@ -24,10 +24,23 @@ def center(z: Tensor) -> Tensor:
     return z - z.mean(-2, keepdim=True)
 
 
+def inverse_root(x: Tensor) -> Tensor:
+    """1/√x of positive numbers; NaN where x is infinite: it did not fit, and 0 would pass for a number.
+
+    The gradient, −½ x^(−3/2), would vanish below float32 from 1e25 on: such x are scaled by a power of two.
+    """
+    scale = torch.where(x.detach() > 1e24, 2.0**-60, 1.0).to(x)
+    return (x.masked_fill(x == torch.inf, torch.nan) * scale.square()).rsqrt() * scale
+
+
 def inverse_length(squares: Tensor, floor: Tensor | float = 1e-24) -> Tensor:
-    """1/√squares; 0, with gradient 0, where `squares` is not above `floor`: no length, no direction."""
-    there = squares > floor
-    return there * torch.where(there, squares, 1.0).rsqrt()
+    """1/√squares; 0, with gradient 0, where `squares` is not above `floor`: no length, no direction.
+
+    NaN where squares, or those that the floor was made of, are infinite.
+    """
+    lost = squares.detach().clamp_min(floor) == torch.inf
+    there = (squares > floor) | lost
+    return there * inverse_root(torch.where(there, squares, 1.0).masked_fill(lost, torch.nan))
 
 
 def unit(z: Tensor, dim: int = -1) -> Tensor:
@@ -61,7 +74,7 @@ def check_normalization(how: str) -> None:
 def standardize(z: Tensor, *, eps: float) -> Tensor:
     """BatchNorm without affine: biased variance, eps inside the root."""
     z = center(z)
-    return z * (z.square().mean(-2, keepdim=True) + eps).rsqrt()
+    return z * inverse_root(z.square().mean(-2, keepdim=True) + eps)
 
 
 def covariance(z: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from frossl.config import Inertia, Weight
 from frossl.objectives.contract import Objective, Preset, Views, as_target, objective, past_state
 from frossl.objectives.terms import sum_of_later, unit
 from frossl.types import LossTerms
@@ -15,9 +16,9 @@ def tico_loss(
     *,
     target: Views | None = None,
     covariance: Tensor | None = None,
-    invariance_weight: float = 1.0,
-    covariance_weight: float = 8.0,
-    momentum: float = 0.9,
+    invariance_weight: Weight = 1.0,
+    covariance_weight: Weight = 8.0,
+    momentum: Inertia = 0.9,
     symmetric: bool = False,
     detach: bool = False,
 ) -> LossTerms:

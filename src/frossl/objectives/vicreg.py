@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from frossl.config import NotNegative, Weight
 from frossl.objectives.contract import Objective, Preset, objective
 from frossl.objectives.terms import (
     covariance,
@@ -19,10 +20,10 @@ from frossl.types import LossTerms
 def vicreg_loss(
     z: Tensor,
     *,
-    invariance_weight: float = 25.0,
-    variance_weight: float = 25.0,
-    covariance_weight: float = 1.0,
-    eps: float = 1e-4,
+    invariance_weight: Weight = 25.0,
+    variance_weight: Weight = 25.0,
+    covariance_weight: Weight = 1.0,
+    eps: NotNegative = 1e-4,
 ) -> LossTerms:
     """Distance of views, a hinge on every deviation, and squared covariances:
 

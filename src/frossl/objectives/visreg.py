@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from frossl.config import Count, NotNegative, Weight
 from frossl.objectives.contract import Objective, Preset, objective
 from frossl.objectives.slices import directions
 from frossl.objectives.terms import center, inverse_length, mse_to_global_mean, rounding
@@ -15,12 +16,12 @@ from frossl.types import LossTerms
 def visreg_loss(
     z: Tensor,
     *,
-    invariance_weight: float = 0.1,
-    variance_weight: float = 0.9,
-    slices: int | Tensor = 4096,
-    global_views: int | None = None,
-    eps: float = 1e-6,
-    shape_eps: float | None = None,
+    invariance_weight: Weight = 0.1,
+    variance_weight: Weight = 0.9,
+    slices: Count | Tensor = 4096,
+    global_views: Count | None = None,
+    eps: NotNegative = 1e-6,
+    shape_eps: NotNegative | None = None,
     rng: torch.Generator | None = None,
 ) -> LossTerms:
     """Distance to the mean view, and each view's scale, shape and center brought to a standard Gaussian:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from frossl.config import Count, Several, Share
 from frossl.objectives.contract import Objective, Preset, objective
 from frossl.objectives.terms import cosine_between_pairs, sum_of_later, unit, whiten
 from frossl.types import LossTerms
@@ -14,9 +15,9 @@ from frossl.types import LossTerms
 def wmse_loss(
     z: Tensor,
     *,
-    sub_batch: int = 128,
-    iterations: int = 1,
-    eps: float = 0.0,
+    sub_batch: Several = 128,
+    iterations: Count = 1,
+    eps: Share = 0.0,
     detach: bool = False,
     rng: torch.Generator | None = None,
 ) -> LossTerms:

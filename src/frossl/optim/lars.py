@@ -16,7 +16,8 @@ class LARS(torch.optim.Optimizer):
         m ← μm + d
         p ← p − lr · m
 
-    With `clip=False`, trust itself multiplies. λ is `weight_decay`, η `trust`, μ `momentum`.
+    With `clip=False`, trust itself multiplies. λ is `weight_decay`, η `trust`, μ `momentum`. A matrix whose
+    gradient is zero has d = 0: what the loss does not reach does not decay. Where p is zero, d = g.
 
     found_inf: as in torch's fused optimizers, a step leaves everything as it is where this tensor is 1.
     """
@@ -72,6 +73,6 @@ def _adapted(p: Tensor, g: Tensor, group: dict[str, Any]) -> Tensor:
     trust = group["trust"] * length / (slope + group["weight_decay"] * length + 1e-8)
     if group["clip"]:
         trust = (trust / group["lr"]).clamp_max(1)
-    trust = torch.where((length > 0) & (slope > 0), trust, torch.ones_like(trust))  # no host wait
+    trust = torch.where(length > 0, trust, 1.0) * (slope > 0)  # no host wait
     adapted: Tensor = (g + group["weight_decay"] * p) * trust
     return adapted
