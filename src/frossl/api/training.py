@@ -179,7 +179,7 @@ def pretrain(
     say(console, *made.lines())
     folder = RunFolder(out)
     if fabric.is_global_zero:
-        _create(folder, made.config, dataset, overwrite=overwrite)
+        _create(folder, made.config, dataset, budget=budget, overwrite=overwrite)
     return _train(made.config, dataset, folder, console, watches, fabric, transform=transform)
 
 
@@ -262,7 +262,9 @@ def _settled(config: Config, choices: Choices, console: Console) -> tuple[Config
     return config, dataset
 
 
-def _create(folder: RunFolder, config: Config, dataset: Dataset, *, overwrite: bool) -> None:
+def _create(
+    folder: RunFolder, config: Config, dataset: Dataset, *, budget: str | float | None, overwrite: bool
+) -> None:
     """A run folder with all that a resume needs."""
     source = dataset.train.source
     RunFolder.create(folder.path, overwrite=overwrite)
@@ -274,7 +276,7 @@ def _create(folder: RunFolder, config: Config, dataset: Dataset, *, overwrite: b
         images=len(source),
         weights_digest=digest(config.network.weights),
     )
-    folder.write_json("provenance.json", origin)
+    folder.write_json("provenance.json", {**origin, "budget": budget})
     folder.write_text(folder.config_file.name, config.to_toml())
 
 
