@@ -93,7 +93,8 @@ def check_images(images: Tensor, *, channels: int) -> None:
         return
     if not images.is_floating_point():
         raise InputError(f"images are {images.dtype}; give uint8 from 0 to 255, or floats from 0 to 1")
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not images.numel():
+    tracing = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    if tracing or not images.numel():
         return
     low, high = (end.item() for end in images.detach().aminmax())
     if not (low >= -SLACK and high <= 1 + SLACK):  # NaN is neither
