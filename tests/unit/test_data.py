@@ -11,7 +11,7 @@ import torch
 import torchvision.datasets as classic
 from PIL import Image
 
-from frossl.data import ArraySource, Loader, held_out, open_dataset
+from frossl.data import ArraySource, Loader, copies_within, held_out, open_dataset
 from frossl.data.decode import BadFile, decode
 from frossl.data.labels import class_folder_labels
 from frossl.data.named import balanced, mini_sheet
@@ -127,6 +127,79 @@ def test_held_out_images_are_stratified_and_the_same_every_time():
     assert chosen[50:60].sum() == 2
     assert not chosen[60:].any()
     assert torch.equal(chosen, held_out(labels))
+
+
+def held_out_without_copies(labels):
+    """As version 0.1.0 had it: of every class the ids with the lowest hashes."""
+    chosen = torch.zeros(len(labels), dtype=torch.bool)
+    for value in labels[labels >= 0].unique().tolist():
+        ids = (labels == value).nonzero()[:, 0].tolist()
+        ids.sort(key=lambda i: hashlib.sha256(f"held out {i}".encode()).digest())
+        chosen[ids[: round(0.2 * len(ids))]] = True
+    return chosen
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_copies_the_images_held_out_are_those_of_0_1_0(seed):
+    labels = torch.randint(-1, 7, (400,), generator=torch.Generator().manual_seed(seed))
+    expected = held_out_without_copies(labels)
+    assert torch.equal(held_out(labels), expected)
+    assert torch.equal(held_out(labels, copies=torch.randperm(400)), expected)
+
+
+@pytest.mark.parametrize("different", [40, 150, 390])
+@pytest.mark.parametrize("seed", range(5))
+def test_copies_are_on_one_side_and_classes_keep_their_share(different, seed):
+    """Images drawn from so many, with labels that may differ between copies."""
+    generator = torch.Generator().manual_seed(seed)
+    copies = torch.randint(different, (400,), generator=generator)
+    labels = torch.randint(-1, 4, (400,), generator=generator)
+    chosen, known = held_out(labels, copies=copies), labels >= 0
+    assert not (chosen & ~known).any()
+    assert not set(copies[chosen].tolist()) & set(copies[known & ~chosen].tolist())
+    largest = int(copies[known].bincount().max())
+    for value in range(4):
+        mine = labels == value
+        assert abs(int(chosen[mine].sum()) - 0.2 * int(mine.sum())) <= largest
+        assert (mine & ~chosen).any()
+    assert torch.equal(chosen, held_out(labels, copies=copies.max() - copies))
+
+
+def test_a_class_of_one_image_many_times_is_learned_from():
+    labels, copies = torch.tensor([0] * 20 + [1] * 20), torch.tensor([0] * 20 + list(range(1, 21)))
+    chosen = held_out(labels, copies=copies)
+    assert chosen[:20].sum() == 0
+    assert chosen[20:].sum() == 4
+
+
+def test_files_of_one_length_are_read_once_and_again_when_they_change(tmp_path, monkeypatch):
+    """Two seconds after they were written: what is younger may change again within its own time stamp."""
+    monkeypatch.setenv("FROSSL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("frossl.data.files.UNSURE", 0)
+    folder = tmp_path / "photos"
+    for i in range(6):
+        write_image(folder / f"{i}.bmp", width=8, height=8, seed=i % 4)
+    write_image(folder / "large.bmp", width=9, height=9)
+    reads: list[int] = []
+
+    def groups():
+        reads.clear()
+        source = open_dataset(folder, size=8).train.source
+        content = source.content
+        monkeypatch.setattr(source, "content", lambda id: reads.append(id) or content(id))
+        (found,) = copies_within((source, torch.arange(7)))
+        return found.tolist()
+
+    assert groups() == [0, 1, 2, 3, 0, 1, 6]
+    assert sorted(reads) == [0, 1, 2, 3, 4, 5]
+    assert groups() == [0, 1, 2, 3, 0, 1, 6]
+    assert reads == []
+    write_image(folder / "5.bmp", width=8, height=8, seed=2)
+    assert groups() == [0, 1, 2, 3, 0, 2, 6]
+    assert reads == [5]
+    for file in (tmp_path / "cache").rglob("*.digests"):
+        file.write_bytes(file.read_bytes()[:-7])  # torn
+    assert groups() == [0, 1, 2, 3, 0, 2, 6]
 
 
 def test_cifar10_mini_is_balanced_and_what_it_was():

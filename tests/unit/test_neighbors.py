@@ -112,3 +112,31 @@ def test_the_index_finds_nearly_what_comparing_all_finds(monkeypatch):
     excess = (found.distances - exact.distances)[there]
     assert excess.min() > -1e-5  # an index misses neighbours, and invents none
     assert np.mean(excess < 1e-5) > 0.8
+
+
+@pytest.mark.filterwarnings("ignore:builtin type swigvarlink:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:builtin type SwigPy:DeprecationWarning")
+def test_a_pair_that_the_index_sees_from_one_of_its_rows_only_is_found_once(monkeypatch):
+    pytest.importorskip("faiss")
+    for name, value in (("EXACT", 1000), ("ROWS", 700), ("PROBES", 2)):
+        monkeypatch.setattr(neighbors, name, value)
+    rows = rows_of(3000, spread=1.0)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    index = neighbors._index(neighbors.Directions(lambda start, stop: rows[start:stop].copy(), 3000, ()))
+    ends, _, others = index.range_search(unit, 0.7)
+    seen = set(
+        zip(np.repeat(np.arange(3000), np.diff(ends.astype(int))).tolist(), others.tolist(), strict=True)
+    )
+    from_above = {(i, j) for j, i in seen if i < j and (i, j) not in seen}
+    assert len(from_above) > 10
+    pairs = list(map(tuple, find(rows, threshold=0.7, nearest=False).pairs.tolist()))
+    assert len(set(pairs)) == len(pairs)
+    assert from_above <= set(pairs)
+    cosines = by_hand(rows)
+    assert {(min(pair), max(pair)) for pair in seen if pair[0] != pair[1]} <= set(pairs)
+    assert min(cosines[i, j] for i, j in pairs) > 0.7 - 1e-5
+    monkeypatch.setattr(neighbors, "MOST_PAIRS", len(pairs))
+    assert list(map(tuple, find(rows, threshold=0.7, nearest=False).pairs.tolist())) == pairs
+    monkeypatch.setattr(neighbors, "MOST_PAIRS", len(pairs) - 1)
+    with pytest.raises(InputError, match="more than"):
+        find(rows, threshold=0.7, nearest=False)

@@ -11,7 +11,7 @@ import torch
 import frossl.engine as engine
 from frossl.api.measuring import K
 from frossl.api.shared import check_same, console_of, opened
-from frossl.api.subject import encoder_at
+from frossl.api.subject import encoder_at, measuring_device
 from frossl.config import Config
 from frossl.diagnostics import effective_rank, eigenvalues, rankme
 from frossl.errors import InputError
@@ -58,7 +58,7 @@ class Checkpoints:
         best, newest = self.best_by_labels, self.saved[-1]
         if best is None:
             return False
-        error = math.hypot(best.knn.deviation, newest.knn.deviation)
+        error = math.hypot(best.knn.error, newest.knn.error)
         return best.knn.percent - newest.knn.percent > 2 * error
 
 
@@ -85,7 +85,7 @@ def checkpoints(run: str | Path, *, images: int = LOOKED_AT) -> Checkpoints:
     bank = bank.at_most(images)
     saved = []
     for step in steps:
-        encoder = encoder_at(config, folder, step).ready_on(engine.best_device())
+        encoder = encoder_at(config, folder, step).ready_on(measuring_device(config))
         features, labels = extract(encoder, bank)
         score = Score(0.0, 0.0, 0)
         if split is not None:

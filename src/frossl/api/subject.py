@@ -118,9 +118,7 @@ class Subject:
         config = Config.read(folder.config_file)
         check_weights(config, folder.provenance())
         dataset = _dataset(config, folder, data, root, test)
-        split = labelled_split(dataset)
-        if test is not None:
-            split = replace(split, note=f"tested on {test}")
+        split = labelled_split(dataset) if test is None else labelled_split(dataset, tested_on=str(test))
         identity = folder.identity()
         if step is None:
             trained, design = read_encoder(folder.path)
@@ -137,7 +135,7 @@ class Subject:
 
     def keep(self, comparison: Comparison) -> Comparison:
         """Write the figures into the run folder."""
-        record = {"step": self.step, "data": self.name, **comparison.to_json()}
+        record = {"step": self.step, "data": self.name, "split": self.split.kind, **comparison.to_json()}
         try:
             self.folder.record_evaluation(record, identity=self.identity)
         except OSError as error:
@@ -146,9 +144,10 @@ class Subject:
 
 
 def measuring_device(config: Config) -> Device:
-    """The run's, if it is here."""
+    """The run's, if it is here; else the best that is. All that is measured of a run is measured there."""
     device = config.train.device or "cpu"
-    return device if device != "cuda" else engine.best_device()
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return device if here[device] else engine.best_device()
 
 
 def encoders_of(

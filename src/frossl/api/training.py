@@ -186,7 +186,7 @@ def pretrain(
             made = make_plan(chosen, dataset, fabric=fabric, transform=transform, until=until)
         say(console, *made.lines())
         if fabric.is_global_zero:
-            _create(folder, made.config, dataset)
+            _create(folder, made.config, dataset, budget=budget)
         return _train(made.config, dataset, folder, console, watches, fabric, transform=transform)
 
 
@@ -290,17 +290,16 @@ def _settled(config: Config, choices: Choices, console: Console) -> tuple[Config
     return config, dataset
 
 
-def _create(folder: RunFolder, config: Config, dataset: Dataset) -> None:
+def _create(folder: RunFolder, config: Config, dataset: Dataset, *, budget: str | float | None) -> None:
     """Write all that a resume needs into a reserved folder."""
     source = dataset.train.source
-    folder.begin(
-        provenance(
-            seed=config.train.seed,
-            index_digest=source.digest,
-            images=len(source),
-            weights_digest=digest(config.network.weights),
-        )
+    origin = provenance(
+        seed=config.train.seed,
+        index_digest=source.digest,
+        images=len(source),
+        weights_digest=digest(config.network.weights),
     )
+    folder.begin({**origin, "budget": budget})
     if source.names is not None:
         source.names.write(folder.index)
     folder.write_text(folder.config_file.name, config.to_toml())

@@ -118,22 +118,35 @@ class _Found:
         k = min(nearest, max(0, int(present.sum()) - 1))
         self.best = torch.full((len(present), k), -torch.inf)
         # at once, as small pieces kept among large ones that come and go left holes: 1.3 GB of 100,000 rows
-        self._pairs = torch.empty(MOST_PAIRS, 2, dtype=torch.int64)
-        self._cosines = torch.empty(MOST_PAIRS)
+        self._pairs = torch.empty(2 * MOST_PAIRS, 2, dtype=torch.int64)  # most are seen from both rows
+        self._cosines = torch.empty(2 * MOST_PAIRS)
         self._count = 0
 
     def add_pairs(self, rows: Tensor, others: Tensor, cosines: Tensor) -> None:
-        """Those of them that count once: of lower and higher row."""
-        once = rows < others
-        end = self._count + int(once.sum())
-        if end > MOST_PAIRS:
+        """Each counts once, whichever of its rows it was seen from: an index may see it from one only."""
+        apart = rows != others
+        rows, others, cosines = rows[apart], others[apart], cosines[apart].clamp(max=1)
+        new = torch.stack([torch.minimum(rows, others), torch.maximum(rows, others)], 1)
+        if self._count + len(new) > len(self._pairs):
+            new, cosines = self._once(new, cosines)
+            self._count = 0
+        end = self._count + len(new)
+        self._pairs[self._count : end], self._cosines[self._count : end] = new, cosines
+        self._count = end
+
+    def _once(self, new: Tensor | None = None, cosines: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """All pairs so far, and new ones, without doubles."""
+        pairs, known = self._pairs[: self._count], self._cosines[: self._count]
+        if new is not None and cosines is not None:
+            pairs, known = torch.cat([pairs, new]), torch.cat([known, cosines])
+        lower, higher = pairs.numpy().T
+        _, first = np.unique(lower * len(self.present) + higher, return_index=True)
+        if len(first) > MOST_PAIRS:
             raise InputError(
                 f"more than {MOST_PAIRS:,} pairs have a cosine of {self.threshold:g} or more; give a higher "
                 "--duplicates: features that are there already are not computed again"
             )
-        self._pairs[self._count : end] = torch.stack([rows[once], others[once]], 1)
-        self._cosines[self._count : end] = cosines[once].clamp(max=1)
-        self._count = end
+        return pairs[first], known[first]
 
     def add_nearest(self, start: int, cosines: Tensor) -> None:
         """Candidates (n, m) of the rows from `start` on; those that do not count are −∞."""
@@ -142,7 +155,7 @@ class _Found:
         self.best[start + better] = candidates.topk(self.best.shape[1], dim=1).values
 
     def neighbors(self) -> Neighbors:
-        pairs, cosines = self._pairs[: self._count].numpy(), self._cosines[: self._count].numpy()
+        pairs, cosines = (found.numpy() for found in self._once())
         order = np.lexsort((pairs[:, 1], pairs[:, 0], -cosines))
         counted = self.best.isfinite()  # an index may find fewer
         mean = self.best.where(counted, 0).sum(1) / counted.sum(1).clamp_min(1)

@@ -16,6 +16,7 @@ from frossl.augment.plan import Plan, one_thread, plan
 from frossl.augment.sets import VIEW_SETS, share_out, view_set
 from frossl.augment.sheet import view_sheet
 from frossl.config import ViewKernel, ViewSpec
+from frossl.errors import InputError
 from frossl.types import Batch, Clock
 
 __all__ = [
@@ -84,6 +85,7 @@ class Augment:
 
     @torch.no_grad()
     def __call__(self, batch: Batch, clock: Clock) -> list[Tensor]:
+        self._check(batch.images)
         height, width = batch.images.shape[-2:]
         by_size: dict[int, list[Tensor]] = {}
         first = 0
@@ -94,6 +96,11 @@ class Augment:
                 chosen = plan(spec, batch.ids, numbers, clock, height=height, width=width)
             by_size.setdefault(spec.size, []).append(self._views(batch.images, spec, chosen))
         return [torch.cat(views) if len(views) > 1 else views[0] for views in by_size.values()]
+
+    def _check(self, images: Tensor) -> None:
+        shape, channels = tuple(images.shape), len(self.mean)
+        if images.dtype != torch.uint8 or len(shape) != 4 or shape[1] != channels:
+            raise InputError(f"images are {images.dtype} {shape}; give uint8 (N, {channels}, H, W), 0 to 255")
 
     def _views(self, images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
         if self.kernel == "numba" and images.device.type == "cpu" and images.shape[1] == 3:

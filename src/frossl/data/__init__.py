@@ -4,6 +4,7 @@ from frossl.data.arrays import array_dataset, as_tensor
 from frossl.data.check import Findings, look_through
 from frossl.data.dataset import Dataset, Part, with_test
 from frossl.data.datasets import LARGEST, listed_dataset, open_dataset
+from frossl.data.digests import copies_within
 from frossl.data.kept import Names
 from frossl.data.labels import Labels, held_out, stratified
 from frossl.data.loader import Loader
@@ -25,6 +26,7 @@ __all__ = [
     "Source",
     "array_dataset",
     "as_tensor",
+    "copies_within",
     "held_out",
     "listed_dataset",
     "look_through",

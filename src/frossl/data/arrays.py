@@ -42,7 +42,7 @@ def _opened(path: Path, *, keep: bool) -> Dataset:
         raise InputError(f"{path} holds {', '.join(content.files)}; expected `images` or `train_images`")
     names = tuple(map(str, content["class_names"])) if "class_names" in content.files else None
 
-    def part_of(images: str, labels: str | None) -> Part:
+    def part_of(images: str, labels: str | None, learned: Labels | None = None) -> Part:
         source = ArraySource(as_tensor(_checked(path, content[images])))
         if labels is None or labels not in content.files:
             return Part(source, None)
@@ -51,10 +51,12 @@ def _opened(path: Path, *, keep: bool) -> Dataset:
             raise InputError(
                 f"{path} holds {len(source)} {images} and {len(values)} {labels}; give one for each"
             )
-        return Part(source, _labels(path, values, names))
+        known_names = names or (learned.names if learned and values.dtype.kind in "US" else None)
+        return Part(source, _labels(path, values, known_names))
 
-    test = part_of("test_images", "test_labels") if "test_images" in content.files else None
     train = part_of(known["images"], known.get("labels"))
+    has_test = "test_images" in content.files
+    test = part_of("test_images", "test_labels", train.labels) if has_test else None
     if test is not None and test.source.channels != train.source.channels:
         raise InputError(f"{path} holds test images of other channels; give the same for both")
     return Dataset(str(path), train, test, _statistics(train))

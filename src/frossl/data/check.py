@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from frossl.data.dataset import Dataset
-from frossl.data.decode import BadFile
+from frossl.data.digests import content_digest
 from frossl.data.sources import Source
 from frossl.errors import TrainingError
 
@@ -63,13 +63,6 @@ def look_through(data: Dataset, *, progress: Callable[[int, int], None] | None =
 
 def _contents(source: Source, told: Callable[[int], None]) -> dict[int, bytes]:
     """A hash of every image that can be decoded, by id."""
-
-    def content(id: int) -> bytes | None:
-        try:
-            return hashlib.blake2b(source.content(id), digest_size=16).digest()
-        except BadFile:
-            return None
-
     found: dict[int, bytes] = {}
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for start in range(0, len(source), BLOCK):
@@ -78,7 +71,7 @@ def _contents(source: Source, told: Callable[[int], None]) -> dict[int, bytes]:
                 good = ids[source.read(ids).ids == ids].tolist()
             except TrainingError:  # not one of all files is left to stand in
                 good = []
-            hashes = zip(good, pool.map(content, good), strict=True)
+            hashes = zip(good, pool.map(partial(content_digest, source), good), strict=True)
             found |= {id: hashed for id, hashed in hashes if hashed is not None}
             told(start + len(ids))
     return found

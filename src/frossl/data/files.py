@@ -14,6 +14,7 @@ import os
 import stat
 import struct
 import tarfile
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -53,7 +54,46 @@ class Files(Protocol):
     def within(self) -> str | None:
         """What the names of a part begin with, below the data (`train/`); None where they do not say."""
 
+    @property
+    def place(self) -> str:
+        """What digests of the files are kept under."""
+
+    @property
+    def sizes(self) -> NDArray[np.int64] | None:
+        """Bytes of each file; None where only reading would tell."""
+
     def read(self, i: int) -> bytes: ...
+    def stamp(self, i: int) -> bytes | None:
+        """Changes when the bytes of a file may have; None where that cannot be told without reading them."""
+
+
+STAMP = 16
+"""Bytes of a stamp."""
+UNSURE = 2_000_000_000
+"""Nanoseconds: a file that changed so shortly ago may change again within the resolution of its time."""
+
+
+def stamp_of(*known: object) -> bytes:
+    """Of what tells that bytes are still the same."""
+    return hashlib.blake2b(repr(known).encode(), digest_size=STAMP).digest()
+
+
+def _file_stamp(path: bytes) -> bytes | None:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    changed = (status.st_mtime_ns, status.st_ctime_ns)  # a copy may have been given the time of another
+    if time.time_ns() - max(changed) < UNSURE:
+        return None
+    return stamp_of(os.path.abspath(path), status.st_size, *changed)
+
+
+def _file_size(path: bytes) -> int:
+    try:
+        return os.stat(path).st_size
+    except (OSError, ValueError):
+        return -1
 
 
 def read_file(path: str | bytes | Path) -> bytes:
@@ -85,9 +125,16 @@ class FolderFiles:
     def __init__(self, root: Path, index: Index, *, within: str = "") -> None:
         self.root, self.within = root, within
         self.names, self.digest, self.closed = index.names, index.digest, index.closed
+        self.sizes, self.place = index.sizes, os.path.realpath(root)
 
     def read(self, i: int) -> bytes:
-        return read_file(os.path.join(os.fsencode(self.root), self.names.raw(i)))
+        return read_file(self._path(i))
+
+    def stamp(self, i: int) -> bytes | None:
+        return _file_stamp(self._path(i))
+
+    def _path(self, i: int) -> bytes:
+        return os.path.join(os.fsencode(self.root), self.names.raw(i))
 
 
 class ListedFiles:
@@ -100,9 +147,20 @@ class ListedFiles:
         self.root, self.names = root, Names.of(map(os.fsencode, names))
         self.closed: dict[str, str] = {}
         self.digest = hashlib.sha256(os.fsencode("\0".join(names))).hexdigest()
+        self.place = self.digest
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return np.array([_file_size(self._path(i)) for i in range(len(self.names))], np.int64)
 
     def read(self, i: int) -> bytes:
         return read_file(self.root / self.names[i])
+
+    def stamp(self, i: int) -> bytes | None:
+        return _file_stamp(self._path(i))
+
+    def _path(self, i: int) -> bytes:
+        return os.path.join(os.fsencode(self.root), self.names.raw(i))
 
 
 def read_list(path: Path) -> tuple[ListedFiles, list[str | None]]:
@@ -169,6 +227,7 @@ class ArchivedFiles:
             kept = [stamps, *self._listed(paths)]
             if file:
                 keep_arrays(file, kept)
+        self._stamps, self.place = stamps.reshape(-1, 2).tolist(), key
         _, ends, *self._members, self.label_of, names, labels = kept
         self.names = Names(names, ends)
         self.labels = tuple(bytes(labels).decode("utf-8").split("\0")) if len(labels) else ()
@@ -176,7 +235,7 @@ class ArchivedFiles:
         size, archive = self._members[2:4]
         ends_of_archives = np.flatnonzero(np.diff(archive, append=-1)) + 1
         self.shard_ends = tuple(ends_of_archives.tolist()) if len(paths) > 1 else ()
-        self.digest = self.names.digest(size)
+        self.digest, self.sizes = self.names.digest(size), size
 
     def _listed(self, paths: Sequence[Path]) -> list[NDArray[Any]]:
         found: list[tuple[bytes, _Member]] = []
@@ -207,6 +266,10 @@ class ArchivedFiles:
             return self._bytes(_Member(*(int(column[i]) for column in self._members)))
         except (OSError, zlib.error, struct.error) as error:
             raise BadFile(f"{type(error).__name__}: {error}") from None
+
+    def stamp(self, i: int) -> bytes:
+        archive = int(self._members[3][i])
+        return stamp_of(self._paths[archive], *self._stamps[archive], int(self._members[0][i]))
 
     def _bytes(self, member: _Member) -> bytes:
         _check_size(max(member.size, member.stored))
@@ -275,6 +338,12 @@ class Chosen:
         self.closed, self.within = files.closed, within or files.within
         self.shard_ends = tuple(np.searchsorted(numbers, files.shard_ends).tolist())
         self.digest = hashlib.sha256(files.digest.encode() + numbers.tobytes()).hexdigest()
+        self.place = files.place
+
+    @property
+    def sizes(self) -> NDArray[np.int64] | None:
+        sizes = self._files.sizes
+        return None if sizes is None else sizes[self.numbers]
 
     @classmethod
     def beginning(cls, files: Files, prefix: str) -> Chosen:
@@ -284,6 +353,9 @@ class Chosen:
 
     def read(self, i: int) -> bytes:
         return self._files.read(int(self.numbers[i]))
+
+    def stamp(self, i: int) -> bytes | None:
+        return self._files.stamp(int(self.numbers[i]))
 
 
 def _is_zip(path: Path) -> bool:

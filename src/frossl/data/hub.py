@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from frossl.data.decode import BadFile
-from frossl.data.files import read_file
+from frossl.data.files import read_file, stamp_of
 from frossl.data.kept import Names
-from frossl.data.labels import Labels
+from frossl.data.labels import Labels, named_labels
 from frossl.data.parts import PartFiles
 from frossl.errors import FrosslError, InputError
 
@@ -24,6 +24,7 @@ class HubFiles:
 
     shard_ends = ()
     within = ""
+    sizes = None
 
     def __init__(self, split: Any, column: str, name: str) -> None:
         from datasets import Image
@@ -32,13 +33,18 @@ class HubFiles:
         self._rows = split.select_columns([column]).cast_column(column, Image(decode=False))
         self.names = Names.of(f"{name}/{i}".encode() for i in range(len(split)))
         self.closed: dict[str, str] = {}
-        self.digest = hashlib.sha256(split._fingerprint.encode()).hexdigest()
+        chunks = self._rows.data.column(column).chunks
+        self._embedded = not any(chunk.field("bytes").null_count for chunk in chunks)  # files may change
+        self.digest = self.place = hashlib.sha256(split._fingerprint.encode()).hexdigest()
 
     def read(self, i: int) -> bytes:
         held = self._rows[i][self._column]
         if held is None:
             raise BadFile("no image in this row")
         return held["bytes"] if held["bytes"] is not None else read_file(held["path"])
+
+    def stamp(self, i: int) -> bytes | None:
+        return stamp_of(self.digest, i) if self._embedded else None
 
 
 def is_saved(folder: Path) -> bool:
@@ -67,10 +73,19 @@ def hub_parts(source: str | Path) -> list[PartFiles]:
     if "train" not in splits:
         raise InputError(f"{source} has the splits {', '.join(splits)}; expected `train` among them")
     test = next((name for name in TEST_SPLITS if name in splits), None)
-    return [
+    train, *tests = (
         _part(splits[name].with_format(None), name, str(source))
         for name in ("train", *([test] if test else []))
-    ]
+    )
+    return [train, *((files, _renumbered(labels, train[1])) for files, labels in tests)]
+
+
+def _renumbered(labels: Labels | None, learned: Labels | None) -> Labels | None:
+    """By the names of the classes to learn: a split may count the same classes otherwise."""
+    if labels is None or learned is None or labels.names == learned.names:
+        return labels
+    given = [labels.names[value] if value >= 0 else None for value in labels.values.tolist()]
+    return named_labels(given, learned.names)
 
 
 def _part(split: Any, name: str, source: str) -> PartFiles:

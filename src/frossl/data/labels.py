@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,15 +53,29 @@ def stratified(labels: Tensor | None, images: int, *, fraction: float, seed: int
     return torch.cat(chosen).sort().values
 
 
-def held_out(labels: Tensor, *, share: float = 0.2) -> Tensor:
-    """bool (N,): the same share of every class, chosen by a hash of the id, so the same in every run."""
+def held_out(labels: Tensor, *, copies: Tensor | None = None, share: float = 0.2) -> Tensor:
+    """bool (N,): the same share of every class, chosen by a hash of the id, so the same in every run.
 
-    def rank(i: int) -> bytes:
-        return hashlib.sha256(f"held out {i}".encode()).digest()
+    copies: int64 (N,), equal for images that are exact copies of each other (`copies_within`); they are held
+    out together, by the hash of the first of them, or not at all, so a class with copies may have some images
+    more or fewer than its share. Without copies, it is the same images whether `copies` is given or not.
+    """
+    values, together = labels.tolist(), dict[int, list[int]]()
+    for i, group in enumerate(range(len(values)) if copies is None else copies.tolist()):
+        if values[i] >= 0:
+            together.setdefault(group, []).append(i)
+    left = {value: round(share * count) for value, count in Counter(values).items()}
 
-    chosen = torch.zeros(len(labels), dtype=torch.bool)
-    for value in labels.unique().tolist():
-        if value >= 0:
-            ids = sorted((labels == value).nonzero()[:, 0].tolist(), key=rank)
-            chosen[ids[: round(share * len(ids))]] = True
+    def rank(ids: list[int]) -> bytes:
+        return hashlib.sha256(f"held out {ids[0]}".encode()).digest()
+
+    found: list[int] = []
+    for ids in sorted(together.values(), key=rank):
+        counts = Counter(values[i] for i in ids)
+        if all(count < 2 * left[value] for value, count in counts.items()):  # nearer to every share
+            found += ids
+            for value, count in counts.items():
+                left[value] -= count
+    chosen = torch.zeros(len(values), dtype=torch.bool)
+    chosen[found] = True
     return chosen

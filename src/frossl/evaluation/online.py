@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from frossl.evaluation.features import Rows, extract
 from frossl.evaluation.knn import knn_accuracy
-from frossl.evaluation.split import Score, Split
+from frossl.evaluation.split import TOGETHER, Score, Split
 from frossl.evaluation.supervised import zero_head
 
 RATE = 0.1
@@ -95,12 +95,13 @@ class OnlineKnn:
 
     def __init__(self, split: Split) -> None:
         self.bank, self.test = split.bank.at_most(LARGEST_BANK), split.test.at_most(LARGEST_TEST)
+        self._together = {"copies": split.copies} if split.kind == TOGETHER else {}
 
     def measure(self, encoder: nn.Module) -> dict[str, float]:
-        """Percent right, and of how many images."""
+        """Percent right, and of how many images; `copies` where some are kept on one side of the split."""
         bank, labels = extract(encoder, self.bank)
         score = knn_accuracy(bank, labels, *self.tested(encoder), k=min(K, len(bank)))
-        return {"knn": score.percent, "tested": score.images}
+        return {"knn": score.percent, "tested": score.images, **self._together}
 
     def tested(self, encoder: nn.Module) -> Rows:
         """Features and labels of the images that are tested on."""

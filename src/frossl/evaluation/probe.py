@@ -76,12 +76,15 @@ def _fitted(bank: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, str
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
+    if len(labels.unique()) < 2:
+        raise InputError(
+            "the images to learn from that can be read are of one class; mend the others (frossl check)"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the accuracy settles long before the weights
         model = LogisticRegression(C=strength, max_iter=200).fit(bank.numpy(), labels.numpy())
     votes = torch.from_numpy(model.predict_proba(test.numpy()))
-    wanted = torch.from_numpy(np.searchsorted(model.classes_, test_labels.numpy()))
-    return Score.of_ranked(votes, wanted)
+    return Score.of_ranked(votes, test_labels, torch.from_numpy(model.classes_))
 
 
 def linear_probe(encoder: Encoder, split: Split, schooling: Schooling, *, lr: float = 0.3) -> Score:

@@ -8,9 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from frossl.errors import InputError
+
+SLACK = 1e-3
+"""What rounding may add to floats from 0 to 1."""
+
 
 class Encoder(nn.Module):
-    """Images (N, C, H, W), uint8 or float in [0, 1], any size -> features (N, F)."""
+    """Images (N, C, H, W), uint8 or float in [0, 1], any size -> features (N, F). Others are refused."""
 
     mean: Tensor
     std: Tensor
@@ -40,6 +45,7 @@ class Encoder(nn.Module):
 
     def preprocess(self, images: Tensor) -> Tensor:
         """Scale the shorter side to `size`, cut to the central square, standardize."""
+        check_images(images, channels=len(self.mean))
         images = images.float() / 255 if images.dtype == torch.uint8 else images
         H, W = images.shape[-2:]
         if min(H, W) != self.size:
@@ -71,6 +77,30 @@ class Encoder(nn.Module):
     def patch_tokens(self, images: Tensor) -> Tensor:
         """The feature map as a sequence, (N, h·w, F), row by row."""
         return self.feature_map(images).flatten(2).transpose(1, 2)
+
+
+def check_images(images: Tensor, *, channels: int) -> None:
+    """Refuse what is no batch of images, uint8 or float in [0, 1].
+
+    Only the values of floats are looked at, which waits for the device: frossl itself hands in uint8. A graph
+    that is being traced has no values.
+    """
+    if not isinstance(images, Tensor):
+        raise InputError(f"images are a {type(images).__name__}; give a tensor (torch.as_tensor)")
+    if images.ndim != 4 or images.shape[1] != channels or 0 in images.shape[2:]:
+        raise InputError(f"images are of shape {tuple(images.shape)}; give (N, {channels}, H, W)")
+    if images.dtype == torch.uint8:
+        return
+    if not images.is_floating_point():
+        raise InputError(f"images are {images.dtype}; give uint8 from 0 to 255, or floats from 0 to 1")
+    tracing = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    if tracing or not images.numel():
+        return
+    low, high = (end.item() for end in images.detach().aminmax())
+    if not (low >= -SLACK and high <= 1 + SLACK):  # NaN is neither
+        raise InputError(
+            f"images are floats from {low:g} to {high:g}; give uint8 from 0 to 255, or floats from 0 to 1"
+        )
 
 
 def features_of(backbone: nn.Module) -> int:

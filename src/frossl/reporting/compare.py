@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import reduce
+from itertools import pairwise
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
-from frossl.config import Config, Data, Diagnostics
+from frossl.config import Config
 from frossl.errors import InputError
+from frossl.intervals import Z95, wilson
 from frossl.runs import RunFolder
 
 SEPARATED = 2.0
@@ -159,8 +164,8 @@ def compare_runs(runs: Sequence[str | Path], *, target: float | None = None) -> 
     if len({Path(run).resolve() for run in runs}) < len(runs):
         raise InputError("a run is given twice; name each once")
     folders = [RunFolder.open(run) for run in runs]
-    protocol = _common_protocol(folders)
-    measured = [_measured(folder, protocol) for folder in folders]
+    key = _common_protocol(folders)
+    measured = [_measured(folder, key) for folder in folders]
     groups: dict[str, list[Measured]] = {}
     for run in measured:
         groups.setdefault(run.arm, []).append(run)
@@ -176,21 +181,28 @@ def compare_runs(runs: Sequence[str | Path], *, target: float | None = None) -> 
     if target is None:
         finals = [run.online[-1].percent for run in measured if run.online]
         target = round(0.9 * min(finals), 1) if finals else 0.0
-    return Comparison(tuple(arms), tuple(pairs), target, protocol)
+    return Comparison(tuple(arms), tuple(pairs), target, key[0])
 
 
-def _common_protocol(folders: Sequence[RunFolder]) -> str:
-    """The newest protocol that every run was measured by, after its end; else what they measured online."""
+Key = tuple[str, str]
+"""What figures must share to be ranked: their protocol with the name of the images, and the kind of split."""
+
+
+def _common_protocol(folders: Sequence[RunFolder]) -> Key:
+    """The newest protocol that every run was measured by, after its end, on one kind of split; else what they
+    measured online."""
     known = [{_key(record) for record in _final(folder)} for folder in folders]
     common = set.intersection(*known)
     order = [_key(record) for record in _final(folders[0])]
     if common:
         return max(common, key=lambda key: len(order) - order[::-1].index(key))
-    if all(any("knn" in look for look in folder.diagnostics) for folder in folders):
-        return "online kNN, the last"
+    online = {_online_key(folder) for folder in folders}
+    if len(online) == 1 and (key := online.pop()) is not None:
+        return key
     missing = [str(folder.path) for folder, keys in zip(folders, known, strict=True) if not keys]
+    other = "other protocols, or other splits of the images"
     raise InputError(
-        f"these runs have no accuracy in common ({', '.join(missing) or 'other protocols'}); "
+        f"these runs have no accuracy in common ({', '.join(missing) or other}); "
         "measure each of them: frossl knn RUN"
     )
 
@@ -207,14 +219,30 @@ def _final(folder: RunFolder) -> list[dict[str, Any]]:
     ]
 
 
-def _key(record: dict[str, Any]) -> str:
+HASH, TOGETHER = "hash", "hash, copies together"
+OLD_NOTE = "held out by a hash"
+
+
+def _key(record: dict[str, Any]) -> Key:
+    """Records of 0.1.0 name no split: it was the own test part, or the hash that took no notice of copies,
+    which is the split of today where there are none."""
     data = f" on {record['data']}" if "data" in record else ""
-    return f"{record['protocol']}{data}"
+    old = HASH if OLD_NOTE in str(record.get("note")) else "own test part"
+    return f"{record['protocol']}{data}", record.get("split", old)
 
 
-def _measured(folder: RunFolder, protocol: str) -> Measured:
+def _online_key(folder: RunFolder) -> Key | None:
+    looks = [look for look in folder.diagnostics if "knn" in look]
+    if not looks:
+        return None
+    data, kind = Config.read(folder.config_file).data, TOGETHER if "copies" in looks[-1] else HASH
+    return "online kNN, the last", f"{kind}: {data.source}, {data.labels}, {data.test}"
+
+
+def _measured(folder: RunFolder, key: Key) -> Measured:
     config, metrics, looks = Config.read(folder.config_file), list(folder.metrics), list(folder.diagnostics)
-    images = folder.provenance()["images"]
+    origin = folder.provenance()
+    images = origin["images"]
     batch = min(config.train.batch_size, images)
     per_epoch = images // batch
     online = tuple(
@@ -222,34 +250,63 @@ def _measured(folder: RunFolder, protocol: str) -> Measured:
         for look in looks
         if "knn" in look
     )
-    found = [record for record in _final(folder) if _key(record) == protocol]
+    found = [record for record in _final(folder) if _key(record) == key]
     if found:
         percent = found[-1]["percent"]["trained"]
         low, high = found[-1]["interval"]["trained"]
-        error = (high - low) / 2 / 1.96
     else:
         percent, tested = online[-1].percent, [look["tested"] for look in looks if "knn" in look][-1]
-        error = 100 * math.sqrt(percent / 100 * (1 - percent / 100) / tested)
+        low, high = (100 * end for end in wilson(percent / 100, tested))
     speeds = [batch / record["images_per_second"] for record in metrics if record.get("images_per_second")]
     return Measured(
         name=folder.path.name,
         path=folder.path,
-        arm=_same_but_seed(config),
+        arm=_arm(config, origin),
         seed=config.train.seed,
         seconds=max((record["seconds"] for record in (*metrics, *looks) if "seconds" in record), default=0.0),
         step_seconds=statistics.median(speeds) if speeds else None,
         memory_gb=max((record["memory_gb"] for record in metrics if "memory_gb" in record), default=None),
         online=online,
         percent=percent,
-        error=error,
-        protocol=protocol,
+        error=(high - low) / (2 * Z95),
+        protocol=key[0],
     )
 
 
-def _same_but_seed(config: Config) -> str:
-    train = replace(config.train, seed=0, loggers=(), checkpoint_every=None, checkpoint_minutes=None)
-    data = Data(config.data.source, fraction=config.data.fraction)
-    return replace(config, train=train, data=data, diagnostics=Diagnostics()).to_toml()
+NOT_OF_AN_ARM = {
+    "train.seed": "what the runs of one arm differ by",
+    "train.loggers": "who else is told",
+    "train.log_every": "how often it is told",
+    "train.checkpoint_every": "what is kept on the way, not what is learned",
+    "train.checkpoint_minutes": "as above",
+    "train.keep_checkpoints": "as above",
+    "data.workers": "threads that decode, to the same pixels",
+    "data.max_bad": "when a run is given up, not what it learns",
+    "diagnostics": "looks that change nothing",
+}
+"""Settings that runs of one arm may differ by, and why."""
+SETTLED_BY_A_BUDGET = ("train.epochs", "train.steps")
+"""Measured anew by every run that is given a time: the time itself is what such runs share."""
+
+
+def _arm(config: Config, origin: dict[str, Any]) -> str:
+    """What a run shares with those that differ by their seed alone: its settings, images and budget. The run
+    folder is no setting."""
+    table, budget = asdict(config), _budget(origin) if config.train.steps is not None else None
+    for name in (*NOT_OF_AN_ARM, *(SETTLED_BY_A_BUDGET if budget is not None else ())):
+        *rooms, last = name.split(".")
+        reduce(getitem, rooms, table).pop(last)
+    return json.dumps([table, budget, origin.get("index_digest")], sort_keys=True, default=str)
+
+
+def _budget(origin: dict[str, Any]) -> str | None:
+    """The time that a run was given, as it was written; 0.1.0 kept it in the command line only."""
+    if "budget" in origin:
+        return None if origin["budget"] is None else str(origin["budget"])
+    words = str(origin.get("command")).split()
+    given = [word.partition("=")[2] for word in words if word.startswith("--budget=")]
+    given += [after for word, after in pairwise(words) if word == "--budget"]
+    return given[-1] if given else None
 
 
 def _name(group: Sequence[Measured]) -> str:
