@@ -56,12 +56,20 @@ class Files(Protocol):
     def read(self, i: int) -> bytes: ...
 
 
+OPENING = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+"""No system has all of these."""
+
+
+def _opened(path: str | bytes | Path) -> io.FileIO:
+    """Every reader has its own, so that threads do not move each other's place in the file."""
+    return io.FileIO(path, opener=lambda name, _: os.open(name, OPENING))
+
+
 def read_file(path: str | bytes | Path) -> bytes:
     """The bytes of a regular file; a pipe would wait for ever, a device has no end."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb", buffering=0) as file:
-            status = os.fstat(handle)
+        with _opened(path) as file:
+            status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise BadFile("not a regular file")
             _check_size(status.st_size)
@@ -214,14 +222,12 @@ class ArchivedFiles:
             raise BadFile("encrypted, or packed in a way that is not read in place")
         if member.size == 0:
             raise BadFile("empty")
-        handle, start = os.open(self._paths[member.archive], os.O_RDONLY | os.O_CLOEXEC), member.start
-        try:
+        with _opened(self._paths[member.archive]) as file:
+            file.seek(member.start)
             if member.way != TAR:
-                header = os.pread(handle, 30, start)
-                start += 30 + sum(struct.unpack("<HH", header[26:30]))
-            data = os.pread(handle, member.stored, start)
-        finally:
-            os.close(handle)
+                names, extra = struct.unpack("<HH", file.read(30)[26:30])
+                file.seek(names + extra, os.SEEK_CUR)
+            data = file.read(member.stored)
         if member.way == DEFLATED:
             data = zlib.decompressobj(-15).decompress(data, member.size)
         if len(data) != member.size:
@@ -236,7 +242,9 @@ def _zip(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # hostile archives make zipfile raise almost anything
         raise InputError(f"{path} cannot be read as a zip ({error}); make it again, or unpack it") from None
     for info in members:
         if not info.is_dir():
@@ -260,7 +268,9 @@ def _tar(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
             raw.seek(archive.offset)
             if raw.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):  # tarfile ends there without a word
                 raise InputError(f"{path} is damaged or cut off after {len(known)} files; make it again")
-    except tarfile.TarError as error:
+    except (InputError, OSError):
+        raise
+    except Exception as error:  # hostile archives make tarfile raise almost anything, by recursion too
         raise InputError(
             f"{path} cannot be read in place ({error}); give a zip, an uncompressed tar, or unpack it"
         ) from None
