@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from frossl.data.cells import from_cell
 from frossl.data.decode import BadFile
 from frossl.data.index import EXTENSIONS, Index
 from frossl.data.kept import Names, keep_arrays, kept_arrays
@@ -128,9 +129,10 @@ def read_table(path: Path) -> list[tuple[str, str | None]]:
     try:
         if "path" not in (reader.fieldnames or ()):
             raise InputError(f"{path} has no column `path`; give `path` or `path,label` in its first line")
-        return [(row["path"], row.get("label") or None) for row in reader if row["path"]]
+        rows = [(row["path"], row.get("label")) for row in reader if row["path"]]
     except csv.Error as error:
         raise InputError(f"{path} is no table ({error}); check its quotes") from None
+    return [(from_cell(name), from_cell(label) if label else None) for name, label in rows]
 
 
 def _text(path: Path) -> str:
@@ -173,7 +175,7 @@ class ArchivedFiles:
         key = hashlib.sha256(b"\0".join(map(os.path.realpath, self._paths))).hexdigest()[:32]
         file = cache and cache / f"{key}.archives"
         kept = kept_arrays(file, (np.int64, np.int64, *KINDS, np.int32, np.uint8, np.uint8)) if file else None
-        if kept is None or not np.array_equal(kept[0], stamps):
+        if kept is None or not np.array_equal(kept[0], stamps) or not _is_whole(kept):
             kept = [stamps, *self._listed(paths)]
             if file:
                 keep_arrays(file, kept)
@@ -235,6 +237,14 @@ class ArchivedFiles:
         if member.way != TAR and zlib.crc32(data) != member.checksum:
             raise BadFile("another checksum than the archive says")
         return data
+
+
+def _is_whole(kept: Sequence[NDArray[Any]]) -> bool:
+    """What was kept fits together."""
+    _, ends, *columns, names, labels = kept
+    most = bytes(labels).count(b"\0") + 1 if len(labels) else 0
+    same = all(len(column) == len(ends) for column in columns)
+    return same and Names(names, ends).is_whole() and int(columns[-1].max(initial=-1)) < most
 
 
 def _zip(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
