@@ -14,7 +14,7 @@ from torch import Tensor
 from frossl.artifacts.card import model_card
 from frossl.artifacts.design import Design
 from frossl.config import Config
-from frossl.errors import InputError
+from frossl.errors import InputError, first_line
 from frossl.networks import Encoder
 from frossl.runs import RunFolder
 from frossl.runs.folder import write_atomically
@@ -80,7 +80,7 @@ def from_bytes(content: bytes) -> tuple[Encoder, Design]:
             encoder = design.build()
         encoder.backbone.load_state_dict(weights)
     except (SafetensorError, RuntimeError) as error:
-        raise InputError(f"{_first_line(error)}; give the file of a run") from None
+        raise InputError(f"{first_line(error)}; give the file of a run") from None
     return encoder.eval(), design
 
 
@@ -114,7 +114,3 @@ def _find(path: Path) -> Path:
     if path.is_dir():
         raise InputError(f"{path} holds neither a run nor an encoder; give the folder passed to --out")
     raise InputError(f"there is no run at {path}; check the path")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

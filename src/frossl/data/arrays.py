@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
 from frossl.data.dataset import IMAGENET, Dataset, Part, Statistics
 from frossl.data.labels import Labels, named_labels
 from frossl.data.sources import ArraySource
-from frossl.errors import InputError
+from frossl.errors import InputError, first_line
 from frossl.runs.machine import memory
 from frossl.types import Batch
 
@@ -34,15 +35,28 @@ def open_array(path: Path, *, keep: bool = True) -> Dataset:
     except (InputError, OSError):
         raise
     except Exception as error:  # hostile headers make numpy raise almost anything
-        raise InputError(f"{path} is no array of images ({error}); expected uint8 (N, H, W, C)") from None
+        raise InputError(
+            f"{path} is no array of images ({first_line(error)}); expected uint8 (N, H, W, C)"
+        ) from None
 
 
 def _opened(path: Path, *, keep: bool) -> Dataset:
-    content = np.load(path, mmap_mode="r", allow_pickle=False)
-    if isinstance(content, np.ndarray):
-        source = ArraySource(as_tensor(_checked(path, content))) if keep else MappedSource(path)
-        return array_dataset(source, str(path))
-    _check_memory(path, content)
+    with path.open("rb") as file:
+        if file.read(2) == b"PK":
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as content:
+                _check_memory(path, content)
+                return _parts(path, content)
+    source = ArraySource(as_tensor(_checked(path, _mapped(path)))) if keep else MappedSource(path)
+    return array_dataset(source, str(path))
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    """The array of a .npy file, read where it is used."""
+    return npy.open_memmap(path, mode="r")
+
+
+def _parts(path: Path, content: Any) -> Dataset:
     known = {name.removeprefix("train_"): name for name in content.files if not name.startswith("test_")}
     if "images" not in known:
         raise InputError(f"{path} holds {', '.join(content.files)}; expected `images` or `train_images`")
@@ -115,8 +129,7 @@ class MappedSource:
         return {}
 
     def _images(self) -> NDArray[np.uint8]:
-        content = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        return _channels_first(_checked(self.path, content))
+        return _channels_first(_checked(self.path, _mapped(self.path)))
 
 
 def _checked(path: Path, array: NDArray[Any]) -> NDArray[np.uint8]:

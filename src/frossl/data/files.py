@@ -27,7 +27,7 @@ from frossl.data.cells import from_cell
 from frossl.data.decode import BadFile
 from frossl.data.index import EXTENSIONS, Index
 from frossl.data.kept import Names, keep_arrays, kept_arrays
-from frossl.errors import InputError
+from frossl.errors import InputError, first_line
 
 LARGEST_FILE = 1 << 30
 """Bytes: no photograph is larger, and what claims to be is not read."""
@@ -175,7 +175,7 @@ class ArchivedFiles:
         key = hashlib.sha256(b"\0".join(map(os.path.realpath, self._paths))).hexdigest()[:32]
         file = cache and cache / f"{key}.archives"
         kept = kept_arrays(file, (np.int64, np.int64, *KINDS, np.int32, np.uint8, np.uint8)) if file else None
-        if kept is None or not np.array_equal(kept[0], stamps) or not _is_whole(kept):
+        if kept is None or not np.array_equal(kept[0], stamps) or not _is_whole(kept, len(paths)):
             kept = [stamps, *self._listed(paths)]
             if file:
                 keep_arrays(file, kept)
@@ -239,12 +239,15 @@ class ArchivedFiles:
         return data
 
 
-def _is_whole(kept: Sequence[NDArray[Any]]) -> bool:
+def _is_whole(kept: Sequence[NDArray[Any]], archives: int) -> bool:
     """What was kept fits together."""
     _, ends, *columns, names, labels = kept
-    most = bytes(labels).count(b"\0") + 1 if len(labels) else 0
-    same = all(len(column) == len(ends) for column in columns)
-    return same and Names(names, ends).is_whole() and int(columns[-1].max(initial=-1)) < most
+    if any(len(column) != len(ends) for column in columns) or not Names(names, ends).is_whole():
+        return False
+    places, archive, label_of = columns[:3], columns[3], columns[-1]
+    known = bytes(labels).count(b"\0") + 1 if len(labels) else 0
+    counted = archive.max(initial=0) < archives and label_of.max(initial=-1) < known
+    return bool(counted and all(column.min(initial=0) >= 0 for column in (*places, archive)))
 
 
 def _zip(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
@@ -255,7 +258,9 @@ def _zip(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
     except OSError:
         raise
     except Exception as error:  # hostile archives make zipfile raise almost anything
-        raise InputError(f"{path} cannot be read as a zip ({error}); make it again, or unpack it") from None
+        raise InputError(
+            f"{path} cannot be read as a zip ({first_line(error)}); make it again, or unpack it"
+        ) from None
     for info in members:
         if not info.is_dir():
             way = CLOSED if info.flag_bits & 1 else ways.get(info.compress_type, CLOSED)
@@ -282,7 +287,7 @@ def _tar(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
         raise
     except Exception as error:  # hostile archives make tarfile raise almost anything, by recursion too
         raise InputError(
-            f"{path} cannot be read in place ({error}); give a zip, an uncompressed tar, or unpack it"
+            f"{path} cannot be read in place ({first_line(error)}); give a zip, an uncompressed tar, or unpack it"
         ) from None
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from frossl.errors import first_line
 from frossl.runs.folder import write_atomically
 
 Array = NDArray[Any]
@@ -64,12 +65,12 @@ class Names(Sequence[str]):
             with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
                 if sum(member.file_size for member in kept.zip.infolist()) > LARGEST_INDEX:
                     raise ValueError(f"more than {LARGEST_INDEX >> 30} GB of names")
-                names = cls(kept["blob"], kept["ends"])
+                blob, names = kept["blob"], cls(kept["blob"], kept["ends"])
         except OSError:
             raise
         except Exception as error:  # hostile headers make numpy raise almost anything
-            raise ValueError(f"{type(error).__name__}: {error}") from None
-        if not names.is_whole():
+            raise ValueError(first_line(error)) from None
+        if blob.dtype != np.uint8 or not names.is_whole():
             raise ValueError("no list of names")
         return names
 

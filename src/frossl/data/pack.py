@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -27,7 +28,7 @@ from frossl.data.dataset import Dataset, Part, Statistics
 from frossl.data.kept import Names
 from frossl.data.labels import Labels
 from frossl.data.sources import Source
-from frossl.errors import InputError
+from frossl.errors import InputError, first_line
 from frossl.runs.folder import write_atomically
 from frossl.types import Batch
 
@@ -126,13 +127,15 @@ def _part(folder: Path) -> Part:
     if names is None:
         return Part(source, None)
     try:
-        values = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
+        values = npy.open_memmap(folder / "labels.npy", mode="r")
         if values.dtype != np.int64 or values.shape != (len(source),):
             raise ValueError(f"{values.dtype} {values.shape}")
         if not -1 <= values.min() <= values.max() < len(names):
             raise ValueError(f"labels from {values.min()} to {values.max()} of {len(names)} classes")
     except Exception as error:  # hostile headers make numpy raise almost anything
-        raise InputError(f"{folder / 'labels.npy'} is damaged ({error}); pack the images again") from None
+        raise InputError(
+            f"{folder / 'labels.npy'} is damaged ({first_line(error)}); pack the images again"
+        ) from None
     return Part(source, Labels(torch.from_numpy(np.array(values)), tuple(names)))
 
 
@@ -228,7 +231,7 @@ def _begun(folder: Path, source: Source) -> dict[str, Any]:
         found = {}
     if not isinstance(found, dict) or found.keys() != fresh.keys():
         return fresh
-    if not all(type(found[name]) is type(fresh[name]) for name in fresh) or not _is_begun(found):
+    if not all(type(found[name]) is type(fresh[name]) for name in fresh) or not _is_begun(found, len(source)):
         return fresh
     if (found["source"], found["size"]) != (source.digest, source.size):
         return fresh
@@ -237,11 +240,11 @@ def _begun(folder: Path, source: Source) -> dict[str, Any]:
     return found if file.is_file() and file.stat().st_size >= written else fresh
 
 
-def _is_begun(found: dict[str, Any]) -> bool:
+def _is_begun(found: dict[str, Any], images: int) -> bool:
     """Counts that can be: a folder may hold anything."""
     left_out = found["left_out"]
     plain = all(type(i) is int and 0 <= i < found["done"] for i in left_out)
-    return plain and len(set(left_out)) == len(left_out) and found["checksum"] >= 0
+    return plain and len(set(left_out)) == len(left_out) <= found["done"] <= images
 
 
 def _check_free(out: Path) -> None:
