@@ -286,8 +286,9 @@ def _tar(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
     except (InputError, OSError):
         raise
     except Exception as error:  # hostile archives make tarfile raise almost anything, by recursion too
+        why = first_line(error)
         raise InputError(
-            f"{path} cannot be read in place ({first_line(error)}); give a zip, an uncompressed tar, or unpack it"
+            f"{path} cannot be read in place ({why}); give a zip, an uncompressed tar, or unpack it"
         ) from None
 
 
