@@ -33,6 +33,7 @@ from frossl import api
 from frossl.augment import Augment, view_set
 from frossl.data import Loader, open_dataset
 from frossl.data import sources as decoding
+from frossl.data.decode import open_image
 from frossl.engine.build import best_view_kernel
 
 Pass = Callable[[], int]
@@ -77,7 +78,7 @@ def photographs(folder: Path, count: int, out: Path) -> Path:
     for number in range(count):
         mosaic = Image.new("RGB", (480, 384))
         for place, name in enumerate(chosen.sample(names, 20)):
-            with Image.open(name) as image:
+            with open_image(name) as image:
                 mosaic.paste(image.convert("RGB").resize((96, 96)), (place % 5 * 96, place // 5 * 96))
         mosaic.save(out / f"{number:05d}.jpg", quality=90)
     return out

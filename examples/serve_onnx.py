@@ -15,7 +15,8 @@ _, channels, size, _ = session.get_inputs()[0].shape
 
 
 def prepared(path: str) -> np.ndarray:
-    image = ImageOps.exif_transpose(Image.open(path)).convert("RGB" if channels == 3 else "L")
+    opened = Image.open(path, formats=["JPEG", "PNG", "WEBP", "BMP", "TIFF"])  # no PostScript
+    image = ImageOps.exif_transpose(opened).convert("RGB" if channels == 3 else "L")
     square = ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC)
     return np.asarray(square).reshape(size, size, channels).transpose(2, 0, 1)
 

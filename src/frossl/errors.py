@@ -65,6 +65,11 @@ class LostError(TrainingError):
     """Another process of the run is gone."""
 
 
+def first_line(error: BaseException) -> str:
+    """What went wrong, of libraries that say it in several lines or not at all."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not in a registry, with the nearest names."""
     names = sorted(known)

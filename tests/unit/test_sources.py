@@ -392,7 +392,7 @@ def test_arrays(tmp_path):
     assert open_dataset(tmp_path / "named.npz").train.labels.values.tolist() == [1, 0, 1] * 3
     for name, words, content in (
         ("short", "9 images and 5 labels", {"labels": np.arange(5)}),
-        ("few", "9 classes and 1 class_names", {"labels": np.arange(9), "class_names": ["x"]}),
+        ("few", "labels from 0 to 8 and 1 class_names", {"labels": np.arange(9), "class_names": ["x"]}),
         ("odd", "labels of bool", {"labels": np.ones(9, bool)}),
         ("none", "give at least two images", {"images": images[:0]}),
     ):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 from PIL import Image
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from frossl.api.catalog import recipe
 from frossl.api.shared import LARGEST_STORED, console_of, data_of, given, opened, say
 from frossl.augment import Augment, OwnViews, Transform, view_sheet
 from frossl.config import Config, Data
-from frossl.data import Dataset, Findings, look_through
+from frossl.data import Dataset, Findings, look_through, spread
 from frossl.data import pack as pack_images
 from frossl.errors import InputError
 from frossl.live import Counting
@@ -106,7 +105,7 @@ def draw_views(
     config: Config, dataset: Dataset, path: Path, *, images: int = 8, transform: Transform | None = None
 ) -> None:
     source = dataset.train.source
-    chosen = torch.linspace(0, len(source) - 1, min(images, len(source))).round().long()
+    chosen = spread(len(source), images)
     batch = source.read(chosen)
     clock, channels = Clock(step=0, total=1, epoch=0, seed=config.train.seed), batch.images.shape[1]
     if transform is None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from math import inf
+from types import NoneType
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from frossl.config import Config, Network
 from frossl.errors import FrosslError, InputError
@@ -13,6 +18,48 @@ from frossl.networks import STAGES, Encoder, build_backbone, timm_lines, timm_op
 BUILT_FROM = ("backbone", "width", "stages", "stem", "channels")
 """Settings that shape a backbone; the others say where its weights began and how they moved."""
 RESIZE = "shorter side to `size`, bicubic, antialiased; then the central square"
+
+SCALE = "from 0–255 to 0–1"
+PREPARED = {"size": "", "resize": RESIZE, "scale": SCALE, "mean": "", "std": ""}
+"""What a header says of images; the texts are as here."""
+KINDS: dict[str, tuple[type, ...]] = {
+    "backbone": (str,),
+    "width": (int, float),
+    "stages": (int, NoneType),
+    "stem": (str, NoneType),
+    "channels": (int, NoneType),
+}
+STEMS = (None, "native", "small", "fast")
+LARGEST_SIDE = 8192
+"""Pixels along the side of an image or a view; position embeddings grow with it."""
+
+
+def _holding(value: Any, names: set[str], *, optional: str = "") -> dict[str, Any]:
+    """A JSON object with these keys and no others."""
+    if not isinstance(value, dict) or value.keys() - {optional} != names:
+        raise ValueError(f"expected {', '.join(sorted(names))}")
+    return value
+
+
+def _side(value: Any) -> int:
+    if type(value) is not int or not 1 <= value <= LARGEST_SIDE:
+        raise ValueError(f"a size of {value!r}, not 1 to {LARGEST_SIDE} pixels")
+    return value
+
+
+def _step(value: Any) -> int | None:
+    if value is not None and (type(value) is not int or value < 0):
+        raise ValueError(f"a step of {value!r}")
+    return value
+
+
+def _numbers(values: Any, count: int, *, above: float = -inf) -> tuple[float, ...]:
+    """One for each channel."""
+    if not isinstance(values, list) or len(values) != count:
+        raise ValueError(f"not {count} numbers, one for each channel")
+    if not all(type(value) in (int, float) and above < value < inf for value in values):
+        raise ValueError("mean or std are no numbers that work")
+    return tuple(map(float, values))
 
 
 @dataclass(frozen=True)
@@ -39,18 +86,26 @@ class Design:
 
     @classmethod
     def from_json(cls, text: str) -> Design:
+        """Nothing is believed of what a file says: types, ranges and names are checked."""
         try:
-            values = json.loads(text)
-            prepare = values["preprocess"]
+            values = _holding(json.loads(text), {"network", "view_size", "preprocess"}, optional="step")
+            network = _holding(values["network"], set(BUILT_FROM))
+            prepare = _holding(values["preprocess"], set(PREPARED))
+            if any(prepare[name] != text for name, text in PREPARED.items() if text):
+                raise ValueError("images are prepared in another way")
+            for name, value in network.items():
+                if type(value) not in KINDS[name] or (name == "stem" and value not in STEMS):
+                    raise ValueError(f"{name} is {value!r}")
+            channels = network["channels"] or 3
             return cls(
-                Network(**{name: values["network"][name] for name in BUILT_FROM}),
-                int(values["view_size"]),
-                int(prepare["size"]),
-                tuple(float(x) for x in prepare["mean"]),
-                tuple(float(x) for x in prepare["std"]),
-                None if values.get("step") is None else int(values["step"]),
+                Network(**network),
+                _side(values["view_size"]),
+                _side(prepare["size"]),
+                _numbers(prepare["mean"], channels),
+                _numbers(prepare["std"], channels, above=0),
+                _step(values.get("step")),
             )
-        except (ValueError, KeyError, TypeError, FrosslError) as error:
+        except (ValueError, TypeError, RecursionError, FrosslError) as error:
             raise InputError(
                 f"its header does not describe an encoder of frossl ({error}); give the file of a run"
             ) from None
@@ -66,7 +121,7 @@ class Design:
         return {
             "size": self.size,
             "resize": RESIZE,
-            "scale": "from 0–255 to 0–1",
+            "scale": SCALE,
             "mean": list(self.mean),
             "std": list(self.std),
         }
@@ -76,6 +131,20 @@ class Design:
         """The stages that are left of a ResNet, where not all are."""
         stages = self.network.stages
         return None if stages is None or stages == len(STAGES) else stages
+
+    def outline(self) -> dict[str, Tensor]:
+        """Every weight by its name, without memory for its numbers."""
+        try:
+            with torch.device("meta"):
+                backbone = build_backbone(self.network, size=self.view_size, pretrained=False)
+        except FrosslError:
+            raise
+        except Exception as error:  # timm has no one error for a size that an architecture cannot have
+            raise InputError(
+                f"{self.in_words()} cannot be built for {self.view_size} pixels ({type(error).__name__}); "
+                "give the file of a run"
+            ) from None
+        return backbone.state_dict()
 
     def build(self) -> Encoder:
         """The encoder with weights as they are before training."""

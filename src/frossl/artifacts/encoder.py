@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
+from torch import Tensor
 
 from frossl.artifacts.card import model_card
 from frossl.artifacts.design import Design
 from frossl.config import Config
-from frossl.errors import InputError
+from frossl.errors import InputError, first_line
 from frossl.networks import Encoder
 from frossl.runs import RunFolder
 from frossl.runs.folder import write_atomically
@@ -68,18 +69,37 @@ def read_encoder(path: str | Path) -> tuple[Encoder, Design]:
 def from_bytes(content: bytes) -> tuple[Encoder, Design]:
     """Read as bytes and not by the library's own reader of files, which takes paths in UTF-8 only."""
     try:
-        weights = load(content)
+        weights = load(content)  # no larger than the file, which must hold all that its header lists
         length = int.from_bytes(content[:8], "little")
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
         if HEADER not in metadata:
             raise InputError("it does not say what network it is of; give the file of a run")
         design = Design.from_json(metadata[HEADER])
+        _compare(weights, design)
         with torch.random.fork_rng(devices=[]):  # weights are drawn first, and then replaced
             encoder = design.build()
         encoder.backbone.load_state_dict(weights)
     except (SafetensorError, RuntimeError) as error:
-        raise InputError(f"{_first_line(error)}; give the file of a run") from None
+        raise InputError(f"{first_line(error)}; give the file of a run") from None
     return encoder.eval(), design
+
+
+def _compare(weights: dict[str, Tensor], design: Design) -> None:
+    """Refuse weights of another network than the header names, before one of that size is built."""
+    outline = design.outline()
+    expected, found = ({name: _kind(w) for name, w in held.items()} for held in (outline, weights))
+    if odd := sorted(name for name, _ in expected.items() ^ found.items()):
+        name, none = odd[0], "none"
+        raise InputError(
+            f"its header names {design.in_words()}, with {expected.get(name, none)} {name}, and it holds "
+            f"{found.get(name, none)}; give the file of a run"
+        )
+
+
+def _kind(weight: Tensor) -> str:
+    """`real (64, 3, 7, 7)`: of any precision."""
+    kind = "real" if weight.is_floating_point() else "complex" if weight.is_complex() else "whole"
+    return f"{kind} {tuple(weight.shape)}"
 
 
 def _find(path: Path) -> Path:
@@ -94,7 +114,3 @@ def _find(path: Path) -> Path:
     if path.is_dir():
         raise InputError(f"{path} holds neither a run nor an encoder; give the folder passed to --out")
     raise InputError(f"there is no run at {path}; check the path")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

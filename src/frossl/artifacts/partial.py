@@ -116,7 +116,7 @@ class Partial:
             return None
         try:
             known = json.loads(self._about.read_text(encoding="utf-8"))
-        except ValueError:
+        except (ValueError, RecursionError):
             known = {}
         return known if isinstance(known, dict) else {}
 
@@ -144,9 +144,11 @@ class Partial:
     def _lines(self) -> Iterator[Done]:
         for line in self._done.read_bytes().splitlines() if self._done.is_file() else ():
             try:
-                yield Done(**json.loads(line))
-            except (ValueError, TypeError):  # torn
+                done = Done(**json.loads(line))
+            except (ValueError, TypeError, RecursionError):  # torn
                 continue
+            if (type(done.block), type(done.checksum), type(done.unreadable)) == (int, int, dict):
+                yield done
 
     def _checksum(self, block: Block) -> int:
         return zlib.crc32(self.read(block.row, block.row + block.count).data)

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -14,8 +15,12 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from frossl.data.cells import path_cell, text_cell
 from frossl.errors import InputError
 from frossl.runs.record import TEXT
+
+CELLS: dict[str, Callable[[str], str]] = {"name": path_cell, "other": path_cell, "label": text_cell}
+"""Columns of text; the others hold numbers."""
 
 
 class Rows(NamedTuple):
@@ -76,9 +81,20 @@ def write_csv(file: BinaryIO, chunks: Iterable[Rows], shape: tuple[int, int]) ->
 
 
 def write_lines(file: BinaryIO, lines: Iterable[Iterable[Any]]) -> None:
-    """CSV; names may hold quotes, line breaks, and bytes that are not UTF-8, which stay as they are."""
+    """CSV, titles first; names may hold quotes, line breaks, and bytes that are not UTF-8, which stay as they
+    are. What a spreadsheet would compute is marked: `./` before a path, an apostrophe before other text."""
+    rows = iter(lines)
+    titles = list(next(rows))
+    texts = [(i, CELLS[title]) for i, title in enumerate(titles) if title in CELLS]
+
+    def harmless(row: Iterable[Any]) -> list[Any]:
+        cells = list(row)
+        for i, cell in texts:
+            cells[i] = cells[i] and cell(cells[i])
+        return cells
+
     text = io.TextIOWrapper(file, newline="", **TEXT)
-    csv.writer(text, lineterminator="\n").writerows(lines)
+    csv.writer(text, lineterminator="\n").writerows(chain([titles], map(harmless, rows)))
     text.detach()
 
 

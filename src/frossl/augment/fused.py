@@ -67,13 +67,13 @@ def fused_views(
     starts = iter(range(0, P, lot))
 
     def make() -> None:
-        side = max(size, *images.shape[-2:])
+        H, W = images.shape[-2:]
         scratch = [
             np.empty((2, size, taps), np.float32),
             np.empty((2, 2, size), np.int64),
-            np.empty((side, side + PADDING), np.uint8),
-            np.empty((size, side + PADDING), np.float32),
-            np.empty((side, size + PADDING), np.float32),
+            np.empty((W, H + PADDING), np.uint8),
+            np.empty((size, H + PADDING), np.float32),
+            np.empty((H, size + PADDING), np.float32),
             np.empty((C, size, size), np.float32),
             np.empty(size + 1, np.float32),
             np.empty(3 * size, np.float32),

@@ -105,8 +105,8 @@ def _crop_boxes(spec: ViewSpec, u: Tensor, *, height: int, width: int) -> Tensor
     left = (u[:, Draw.LEFT] * (width - w + 1)).long()
 
     in_ratio = min(max(width / height, spec.ratio[0]), spec.ratio[1])
-    central_w = min(width, round(height * in_ratio))
-    central_h = min(height, round(width / in_ratio))
+    central_w = min(width, max(1, round(height * in_ratio)))
+    central_h = min(height, max(1, round(width / in_ratio)))
     central = torch.tensor(
         [(height - central_h) // 2, (width - central_w) // 2, central_h, central_w], device=u.device
     )

@@ -56,7 +56,8 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     """
     if sys.stderr.isatty():
         sys.stderr.write("\x1b[?25h")  # a bar may have hidden the cursor
-    _say("\nfrossl: interrupted")
+    sys.stderr.write("\n")
+    _say("frossl: interrupted")
     sys.stderr.flush()
     os._exit(INTERRUPTED)
 
@@ -71,4 +72,7 @@ def _process() -> str:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201
+    """One line, whatever names a message holds."""
+    from frossl.live.words import harmless
+
+    print(harmless(text), file=sys.stderr)  # noqa: T201

@@ -99,8 +99,9 @@ TITLES = {
 
 def table(comparisons: dict[str, Comparison], *, to_stderr: bool) -> None:
     """A row for each encoder; a protocol is a column, or a line of its own where there are many."""
-    from rich.console import Console
     from rich.table import Table
+
+    from frossl.live import Patient
 
     table = Table(title="accuracy in percent (95% interval)", title_justify="left")
     table.add_column("")
@@ -110,7 +111,7 @@ def table(comparisons: dict[str, Comparison], *, to_stderr: bool) -> None:
     for row in rows:
         cells = [figure(c.scores[row]) if row in c.scores else "" for c in comparisons.values()]
         table.add_row(TITLES.get(row, row), *cells, style="bold" if row == "trained" else None)
-    Console(stderr=to_stderr).print(table)
+    Patient(stderr=to_stderr).print(table)
     say(next(iter(comparisons.values())).note, to_stderr=to_stderr)
 
 
@@ -123,11 +124,17 @@ def figure(score: Score) -> str:
 
 
 def say(text: str, *, to_stderr: bool = False) -> None:
-    typer.echo(text, err=to_stderr)
+    """One line, whatever names it holds."""
+    from frossl.live.words import harmless
+
+    typer.echo(harmless(text), err=to_stderr)
 
 
 def print_json(value: dict[str, Any]) -> None:
-    typer.echo(json_.dumps(value, ensure_ascii=False))
+    from frossl.live.words import harmless
+
+    text = json_.dumps(value, ensure_ascii=False)
+    typer.echo(text if text == harmless(text) else json_.dumps(value))
 
 
 def several(title: str, lines: list[str], *, to_stderr: bool) -> None:

@@ -116,7 +116,6 @@ def list_(
 ) -> int:
     """Names that the other commands know, and the runs that there are."""
     from frossl import api
-    from frossl.live.words import harmless
 
     found = {"runs": api.runs(under)} if kind == "runs" else api.names(kind)
     kinds = {title: {n: about for n, about in names.items() if like in n} for title, names in found.items()}
@@ -129,7 +128,7 @@ def list_(
             continue
         width = max(map(len, names), default=0)
         for name, about in names.items():
-            say(harmless(f"{name:{width}}  {about}".rstrip()))
+            say(f"{name:{width}}  {about}".rstrip())
     return 0
 
 

@@ -27,11 +27,11 @@ def doctor(
     json: Json = False,
 ) -> int:
     """Is all well here? Versions, devices, what is slow or missing, and what mends it."""
-    from rich.console import Console
+    from frossl.live import Patient
 
-    with Console(stderr=True).status("computing on this device" if test else "looking around"):
+    with Patient(stderr=True).status("computing on this device" if test else "looking around"):
         found = _examined(test=test, device=device)
-    show(found, Console(stderr=json))
+    show(found, Patient(stderr=json))
     if json:
         print_json(found.to_json())
     return 0 if found.healthy else 1

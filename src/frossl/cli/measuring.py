@@ -117,10 +117,10 @@ def _measured(run: str, found: dict[str, Comparison], *, json: bool) -> int:
 @app.command(epilog="Example: frossl checkpoints runs/photos")
 def checkpoints(run: RunArgument, json: Json = False) -> int:
     """Which checkpoint is best? Neighbours where there are labels, RankMe without."""
-    from rich.console import Console
     from rich.table import Table
 
     from frossl import api
+    from frossl.live import Patient
 
     found = api.checkpoints(run)
     shown = Table(title="checkpoints", title_justify="left")
@@ -130,7 +130,7 @@ def checkpoints(run: RunArgument, json: Json = False) -> int:
         marks = ("*" if saved == found.best_by_labels else "", "*" if saved == found.best_without else "")
         accuracy = f"{figure(saved.knn)}{marks[0]}" if found.labelled else "no labels"
         shown.add_row(str(saved.step), accuracy, f"{saved.rankme:.1f}{marks[1]}", f"{saved.rank:.1f}")
-    Console(stderr=json).print(shown)
+    Patient(stderr=json).print(shown)
     said = "the newest is as good as any, as far as can be told"
     if found.best_by_labels is not None and found.separated:
         said = f"step {found.best_by_labels.step} is better than the newest"

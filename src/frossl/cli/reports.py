@@ -74,10 +74,10 @@ def compare(
     json: Json = False,
 ) -> int:
     """Runs beside each other: accuracy with its error, time and epochs to a target, cost."""
-    from rich.console import Console
     from rich.table import Table
 
     from frossl import api
+    from frossl.live import Patient
 
     found = api.compare(runs, target=target, out=out)
     table = Table(title=f"{found.protocol}; ± one standard error", title_justify="left")
@@ -96,7 +96,7 @@ def compare(
             f"{row['step_ms']:.0f}" if row["step_ms"] is not None else "",
             f"{row['memory_gb']:.1f}" if row["memory_gb"] is not None else "",
         )
-    Console(stderr=json).print(table)
+    Patient(stderr=json).print(table)
     for pair in found.pairs:
         how = "separated" if pair.separated else "not separated"
         said = f"{pair.better} − {pair.other}: {pair.difference:+.1f} ± {pair.error:.1f}, {how}"

@@ -10,7 +10,7 @@ from frossl.data.labels import Labels, held_out, stratified
 from frossl.data.loader import Loader
 from frossl.data.named import NAMED
 from frossl.data.pack import pack
-from frossl.data.sources import ArraySource, FileSource, Source
+from frossl.data.sources import ArraySource, FileSource, Source, spread
 
 __all__ = [
     "LARGEST",
@@ -32,6 +32,7 @@ __all__ = [
     "look_through",
     "open_dataset",
     "pack",
+    "spread",
     "stratified",
     "with_test",
 ]

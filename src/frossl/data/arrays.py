@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
 from frossl.data.dataset import IMAGENET, Dataset, Part, Statistics
 from frossl.data.labels import Labels, named_labels
 from frossl.data.sources import ArraySource
-from frossl.errors import InputError
+from frossl.errors import InputError, first_line
+from frossl.runs.machine import memory
 from frossl.types import Batch
+
+COLORS = (3, 4)
+CHANNELS = (1, *COLORS)
+"""How many an image usually has."""
 
 
 def open_array(path: Path, *, keep: bool = True) -> Dataset:
@@ -28,38 +32,68 @@ def open_array(path: Path, *, keep: bool = True) -> Dataset:
     """
     try:
         return _opened(path, keep=keep)
-    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} is no array of images ({error}); expected uint8 (N, H, W, C)") from None
+    except (InputError, OSError):
+        raise
+    except Exception as error:  # hostile headers make numpy raise almost anything
+        raise InputError(
+            f"{path} is no array of images ({first_line(error)}); expected uint8 (N, H, W, C)"
+        ) from None
 
 
 def _opened(path: Path, *, keep: bool) -> Dataset:
-    content = np.load(path, mmap_mode="r", allow_pickle=False)
-    if isinstance(content, np.ndarray):
-        source = ArraySource(as_tensor(_checked(path, content))) if keep else MappedSource(path)
-        return array_dataset(source, str(path))
+    with path.open("rb") as file:
+        if file.read(2) == b"PK":
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as content:
+                _check_memory(path, content)
+                return _parts(path, content)
+    source = ArraySource(as_tensor(_checked(path, _mapped(path)))) if keep else MappedSource(path)
+    return array_dataset(source, str(path))
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    """The array of a .npy file, read where it is used."""
+    return npy.open_memmap(path, mode="r")
+
+
+def _parts(path: Path, content: Any) -> Dataset:
     known = {name.removeprefix("train_"): name for name in content.files if not name.startswith("test_")}
     if "images" not in known:
         raise InputError(f"{path} holds {', '.join(content.files)}; expected `images` or `train_images`")
+    values = {
+        name: content[name].reshape(-1)
+        for name in (known.get("labels"), "test_labels")
+        if name is not None and name in content.files
+    }
     names = tuple(map(str, content["class_names"])) if "class_names" in content.files else None
+    classes = _Classes(path, list(values.values()), names)
 
-    def part_of(images: str, labels: str | None, learned: Labels | None = None) -> Part:
+    def part_of(images: str, labels: str | None) -> Part:
         source = ArraySource(as_tensor(_checked(path, content[images])))
-        if labels is None or labels not in content.files:
+        if labels not in values:
             return Part(source, None)
-        values = content[labels].reshape(-1)
-        if len(values) != len(source):
+        if len(values[labels]) != len(source):
             raise InputError(
-                f"{path} holds {len(source)} {images} and {len(values)} {labels}; give one for each"
+                f"{path} holds {len(source)} {images} and {len(values[labels])} {labels}; give one for each"
             )
-        known_names = names or (learned.names if learned and values.dtype.kind in "US" else None)
-        return Part(source, _labels(path, values, known_names))
+        return Part(source, classes.labels(values[labels]))
 
     train = part_of(known["images"], known.get("labels"))
-    has_test = "test_images" in content.files
-    test = part_of("test_images", "test_labels", train.labels) if has_test else None
+    test = part_of("test_images", "test_labels") if "test_images" in content.files else None
     if test is not None and test.source.channels != train.source.channels:
         raise InputError(f"{path} holds test images of other channels; give the same for both")
     return Dataset(str(path), train, test, _statistics(train))
+
+
+def _check_memory(path: Path, content: Any) -> None:
+    """A small file may claim any size; the arrays of an .npz file are read whole."""
+    _, free = memory()
+    claimed = sum(member.file_size for member in content.zip.infolist())
+    if free is not None and claimed > free:
+        raise InputError(
+            f"{path} holds {claimed / 1e9:.1f} GB of arrays, and {free / 1e9:.1f} GB of memory are free; "
+            "give its images as a .npy file, which can be larger"
+        )
 
 
 class MappedSource:
@@ -95,8 +129,7 @@ class MappedSource:
         return {}
 
     def _images(self) -> NDArray[np.uint8]:
-        content = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        return _channels_first(_checked(self.path, content))
+        return _channels_first(_checked(self.path, _mapped(self.path)))
 
 
 def _checked(path: Path, array: NDArray[Any]) -> NDArray[np.uint8]:
@@ -108,10 +141,19 @@ def _checked(path: Path, array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _channels_first(array: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """(N, H, W), (N, H, W, C) or (N, C, H, W) as (N, C, H, W): there are fewer channels than pixels."""
+    """(N, H, W), (N, H, W, C) or (N, C, H, W) as (N, C, H, W): gray or color where only one axis has so
+    many, else fewer channels than pixels."""
+    first, last = array.shape[1], array.shape[-1]
+    if array.ndim == 3 and last in COLORS and first > max(COLORS):
+        raise InputError(
+            f"an array {array.shape} is one image in color; give several as (N, H, W, {last}), or gray ones "
+            "as (N, H, W, 1)"
+        )
     if array.ndim == 3:
         return array[:, None]
-    return array.transpose(0, 3, 1, 2) if array.shape[-1] < array.shape[1] else array
+    usual = (first in CHANNELS, last in CHANNELS)
+    channels_last = usual[1] if usual[0] != usual[1] else last < first
+    return array.transpose(0, 3, 1, 2) if channels_last else array
 
 
 def as_tensor(array: NDArray[np.uint8]) -> Tensor:
@@ -125,17 +167,42 @@ def array_dataset(source: ArraySource | MappedSource, name: str = "an array") ->
     return Dataset(name, part, None, _statistics(part))
 
 
-def _labels(path: Path, values: NDArray[Any], names: tuple[str, ...] | None) -> Labels | None:
-    """Numbers from 0 on, negative ones for none; or the names themselves."""
-    if values.dtype.kind in "US":
-        return named_labels([str(value) for value in values.tolist()], names)
-    if values.dtype.kind not in "iuf" or not np.array_equal(values, np.trunc(values)):
-        raise InputError(f"{path} holds labels of {values.dtype}; give whole numbers or names")
-    numbers = torch.from_numpy(values.astype(np.int64)).clamp_min(-1)
-    count = int(numbers.max()) + 1
-    if names is not None and len(names) < count:
-        raise InputError(f"{path} holds {count} classes and {len(names)} class_names; give one for each")
-    return Labels(numbers, names or tuple(map(str, range(count))))
+class _Classes:
+    """What the labels of all parts mean: the names themselves, or whole numbers (−1 = none), which count
+    `class_names` from 0 on where there are some, and else are names of classes, however large they are."""
+
+    def __init__(self, path: Path, given: list[NDArray[Any]], names: tuple[str, ...] | None) -> None:
+        self.names: tuple[str, ...] = names or ()
+        self.texts = any(values.dtype.kind in "US" for values in given)
+        if self.texts:
+            self.names = names or tuple(sorted({str(value) for values in given for value in values.tolist()}))
+        elif given:
+            self.numbers = self._counted(path, given, names)
+
+    def _counted(self, path: Path, given: list[NDArray[Any]], names: tuple[str, ...] | None) -> NDArray[Any]:
+        """The number that each class is given by."""
+        for values in given:
+            if values.dtype.kind not in "iuf" or not np.all(
+                np.isfinite(values) & (values == np.trunc(values))
+            ):
+                raise InputError(f"{path} holds labels of {values.dtype}; give whole numbers or names")
+        distinct = np.unique(np.concatenate([np.unique(values) for values in given]))
+        numbers: NDArray[Any] = distinct[distinct != -1]
+        if names is None:
+            self.names = tuple(str(int(number)) for number in numbers)
+            return numbers
+        if len(numbers) and not 0 <= numbers[0] <= numbers[-1] < len(names):
+            raise InputError(
+                f"{path} holds labels from {numbers[0]:.0f} to {numbers[-1]:.0f} and {len(names)} "
+                "class_names; give one for each, from 0 on"
+            )
+        return np.arange(len(names))
+
+    def labels(self, values: NDArray[Any]) -> Labels | None:
+        if self.texts:
+            return named_labels([str(value) for value in values.tolist()], self.names)
+        rows = np.searchsorted(self.numbers, values)
+        return Labels(torch.from_numpy(np.where(values == -1, -1, rows).astype(np.int64)), self.names)
 
 
 def _statistics(part: Part) -> Statistics:

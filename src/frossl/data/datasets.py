@@ -19,6 +19,8 @@ from frossl.data.parts import EXPECTED, PartFiles, parts_of
 from frossl.data.sources import FileSource, typical_size
 from frossl.errors import InputError, unknown
 
+SMALLEST = 4
+"""Pixels that smaller images are scaled up to."""
 LARGEST = 256
 """Pixels that images of files are scaled down to, where nobody asks for another size."""
 
@@ -123,7 +125,7 @@ def _of_files(name: str, parts: list[PartFiles], reading: Reading) -> Dataset:
         raise InputError(f"there are no images in {name}; expected .jpg, .png, .webp, .bmp or .tif files")
     if len(files.names) < 2:
         raise InputError(f"{name} holds one image; give at least two")
-    size = reading.size or min(reading.largest, typical_size(files))
+    size = reading.size or max(SMALLEST, min(reading.largest, typical_size(files)))
     test = None
     if rest and len(rest[0][0].names):
         test = Part(reading.source(rest[0][0], size), rest[0][1])

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import re
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ Pixels = NDArray[np.uint8]
 
 MOST_PIXELS = 1 << 27
 """Images of more pixels (134 million) are refused by their header, before anything is decoded."""
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
+"""What is opened, whatever a file is called: others run programs (PostScript) or hold no photographs."""
 
 HEADER = 1 << 18
 """Bytes that are searched for a word on which way is up; larger headers are rare."""
@@ -44,10 +48,15 @@ def _check(width: int, height: int) -> None:
         raise BadFile(f"{width} × {height} pixels are too many")
 
 
+def open_image(file: str | Path | BinaryIO) -> Image.Image:
+    """An image of one of the documented formats, its pixels not yet decoded."""
+    return Image.open(file, formats=FORMATS)
+
+
 def short_side(data: bytes) -> int:
     """Pixels along the shorter side, from the header alone."""
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with open_image(io.BytesIO(data)) as image:
             _check(*image.size)
             return min(image.size)
     except BadFile:
@@ -83,7 +92,7 @@ def _by_simplejpeg(data: bytes, size: int) -> Image.Image | None:
 
 
 def _by_pillow(data: bytes, size: int) -> Image.Image:
-    with Image.open(io.BytesIO(data)) as image:
+    with open_image(io.BytesIO(data)) as image:
         _check(*image.size)
         image.draft("RGB", (2 * size, 2 * size))  # JPEG: decode no more pixels than needed
         return _in_color(ImageOps.exif_transpose(image))

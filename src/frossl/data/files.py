@@ -24,10 +24,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from frossl.data.cells import from_cell
 from frossl.data.decode import BadFile
 from frossl.data.index import EXTENSIONS, Index
 from frossl.data.kept import Names, keep_arrays, kept_arrays
-from frossl.errors import InputError
+from frossl.errors import InputError, first_line
 
 LARGEST_FILE = 1 << 30
 """Bytes: no photograph is larger, and what claims to be is not read."""
@@ -96,12 +97,20 @@ def _file_size(path: bytes) -> int:
         return -1
 
 
+OPENING = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+"""No system has all of these."""
+
+
+def _opened(path: str | bytes | Path) -> io.FileIO:
+    """Every reader has its own, so that threads do not move each other's place in the file."""
+    return io.FileIO(path, opener=lambda name, _: os.open(name, OPENING))
+
+
 def read_file(path: str | bytes | Path) -> bytes:
     """The bytes of a regular file; a pipe would wait for ever, a device has no end."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb", buffering=0) as file:
-            status = os.fstat(handle)
+        with _opened(path) as file:
+            status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise BadFile("not a regular file")
             _check_size(status.st_size)
@@ -178,9 +187,10 @@ def read_table(path: Path) -> list[tuple[str, str | None]]:
     try:
         if "path" not in (reader.fieldnames or ()):
             raise InputError(f"{path} has no column `path`; give `path` or `path,label` in its first line")
-        return [(row["path"], row.get("label") or None) for row in reader if row["path"]]
+        rows = [(row["path"], row.get("label")) for row in reader if row["path"]]
     except csv.Error as error:
         raise InputError(f"{path} is no table ({error}); check its quotes") from None
+    return [(from_cell(name), from_cell(label) if label else None) for name, label in rows]
 
 
 def _text(path: Path) -> str:
@@ -223,7 +233,7 @@ class ArchivedFiles:
         key = hashlib.sha256(b"\0".join(map(os.path.realpath, self._paths))).hexdigest()[:32]
         file = cache and cache / f"{key}.archives"
         kept = kept_arrays(file, (np.int64, np.int64, *KINDS, np.int32, np.uint8, np.uint8)) if file else None
-        if kept is None or not np.array_equal(kept[0], stamps):
+        if kept is None or not np.array_equal(kept[0], stamps) or not _is_whole(kept, len(paths)):
             kept = [stamps, *self._listed(paths)]
             if file:
                 keep_arrays(file, kept)
@@ -277,14 +287,12 @@ class ArchivedFiles:
             raise BadFile("encrypted, or packed in a way that is not read in place")
         if member.size == 0:
             raise BadFile("empty")
-        handle, start = os.open(self._paths[member.archive], os.O_RDONLY | os.O_CLOEXEC), member.start
-        try:
+        with _opened(self._paths[member.archive]) as file:
+            file.seek(member.start)
             if member.way != TAR:
-                header = os.pread(handle, 30, start)
-                start += 30 + sum(struct.unpack("<HH", header[26:30]))
-            data = os.pread(handle, member.stored, start)
-        finally:
-            os.close(handle)
+                names, extra = struct.unpack("<HH", file.read(30)[26:30])
+                file.seek(names + extra, os.SEEK_CUR)
+            data = file.read(member.stored)
         if member.way == DEFLATED:
             data = zlib.decompressobj(-15).decompress(data, member.size)
         if len(data) != member.size:
@@ -294,13 +302,28 @@ class ArchivedFiles:
         return data
 
 
+def _is_whole(kept: Sequence[NDArray[Any]], archives: int) -> bool:
+    """What was kept fits together."""
+    _, ends, *columns, names, labels = kept
+    if any(len(column) != len(ends) for column in columns) or not Names(names, ends).is_whole():
+        return False
+    places, archive, label_of = columns[:3], columns[3], columns[-1]
+    known = bytes(labels).count(b"\0") + 1 if len(labels) else 0
+    counted = archive.max(initial=0) < archives and label_of.max(initial=-1) < known
+    return bool(counted and all(column.min(initial=0) >= 0 for column in (*places, archive)))
+
+
 def _zip(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
     ways = {zipfile.ZIP_STORED: STORED, zipfile.ZIP_DEFLATED: DEFLATED}
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as a zip ({error}); make it again, or unpack it") from None
+    except OSError:
+        raise
+    except Exception as error:  # hostile archives make zipfile raise almost anything
+        raise InputError(
+            f"{path} cannot be read as a zip ({first_line(error)}); make it again, or unpack it"
+        ) from None
     for info in members:
         if not info.is_dir():
             way = CLOSED if info.flag_bits & 1 else ways.get(info.compress_type, CLOSED)
@@ -323,9 +346,12 @@ def _tar(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
             raw.seek(archive.offset)
             if raw.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):  # tarfile ends there without a word
                 raise InputError(f"{path} is damaged or cut off after {len(known)} files; make it again")
-    except tarfile.TarError as error:
+    except (InputError, OSError):
+        raise
+    except Exception as error:  # hostile archives make tarfile raise almost anything, by recursion too
+        why = first_line(error)
         raise InputError(
-            f"{path} cannot be read in place ({error}); give a zip, an uncompressed tar, or unpack it"
+            f"{path} cannot be read in place ({why}); give a zip, an uncompressed tar, or unpack it"
         ) from None
 
 

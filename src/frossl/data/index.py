@@ -166,7 +166,11 @@ def _read(path: Path) -> Kept | None:
     if kept is None:
         return None
     ends, sizes, folder_ends, changed, folder_of, names, folders = kept
-    return Index(Names(names, ends), sizes, Names(folders, folder_ends), folder_of, {}), changed
+    index = Index(Names(names, ends), sizes, Names(folders, folder_ends), folder_of, {})
+    counts = (len(sizes), len(folder_of), len(changed)) == (len(ends), len(ends), len(folder_ends))
+    placed = not len(folder_of) or 0 <= folder_of.min() <= folder_of.max() < len(folder_ends)
+    whole = counts and placed and index.names.is_whole() and index.folders.is_whole()
+    return (index, changed) if whole else None
 
 
 def _unchanged(index: Index, changed: NDArray[np.int64], top: bytes) -> bool:

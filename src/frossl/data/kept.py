@@ -13,9 +13,13 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from frossl.errors import first_line
 from frossl.runs.folder import write_atomically
 
 Array = NDArray[Any]
+
+LARGEST_INDEX = 1 << 32
+"""Bytes of names: those of 40 million images; what claims to hold more is not read."""
 
 
 class Names(Sequence[str]):
@@ -56,8 +60,26 @@ class Names(Sequence[str]):
 
     @classmethod
     def read(cls, path: Path) -> Names:
-        with np.load(path, allow_pickle=False) as kept:
-            return cls(kept["blob"], kept["ends"])
+        """What `write` wrote; ValueError for anything else."""
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+                if sum(member.file_size for member in kept.zip.infolist()) > LARGEST_INDEX:
+                    raise ValueError(f"more than {LARGEST_INDEX >> 30} GB of names")
+                blob, names = kept["blob"], cls(kept["blob"], kept["ends"])
+        except OSError:
+            raise
+        except Exception as error:  # hostile headers make numpy raise almost anything
+            raise ValueError(first_line(error)) from None
+        if blob.dtype != np.uint8 or not names.is_whole():
+            raise ValueError("no list of names")
+        return names
+
+    def is_whole(self) -> bool:
+        """Every name lies where it should: a file may say anything."""
+        blob, ends = self.array(), self.ends
+        if blob.ndim != 1 or ends.ndim != 1 or ends.dtype != np.int64:
+            return False
+        return not len(ends) or bool(ends[0] >= 0 and ends[-1] <= len(blob) and (np.diff(ends) >= 0).all())
 
     def array(self) -> NDArray[np.uint8]:
         return np.frombuffer(self.blob, np.uint8)
@@ -87,7 +109,7 @@ def kept_arrays(path: Path, kinds: Sequence[type[np.generic]]) -> list[Array] | 
     try:
         with path.open("rb") as file:
             return [_mapped(file, path, kind) for kind in kinds]
-    except (OSError, ValueError, EOFError):
+    except Exception:  # hostile headers make numpy raise almost anything
         return None
 
 
@@ -98,7 +120,7 @@ def _mapped(file: Any, path: Path, kind: type[np.generic]) -> Array:
     if dtype != kind or len(shape) != 1:
         raise ValueError("another kind of array")
     start, length = file.tell(), shape[0] * dtype.itemsize
-    if start + length > path.stat().st_size:
+    if length < 0 or start + length > path.stat().st_size:
         raise ValueError("cut off")
     file.seek(length, os.SEEK_CUR)
     return np.memmap(path, dtype, "r", offset=start, shape=shape) if length else np.empty(shape, dtype)

@@ -34,10 +34,13 @@ def named_labels(given: Sequence[str | None], names: Sequence[str] | None = None
 
 def class_folder_labels(paths: Sequence[str], names: Sequence[str] | None = None) -> Labels | None:
     """The first folder of each relative path as its class; where all lie in one, the next."""
-    tops = [path.partition("/")[0] if "/" in path else None for path in paths]
-    alone = set(tops) if len(set(tops)) == 1 else set()
-    if alone - {None} and not alone & set(names or ()):
-        return class_folder_labels([path.partition("/")[2] for path in paths], names)
+    start, known = 0, set(names or ())
+    ends = (end(paths, default="").split("/")[:-1] for end in (min, max))
+    for folder, last in zip(*ends, strict=False):  # what these two lie in, all between them lie in
+        if folder != last or folder in known:
+            break
+        start += len(folder) + 1
+    tops = [path[start : path.index("/", start)] if "/" in path[start:] else None for path in paths]
     return named_labels(tops, names)
 
 

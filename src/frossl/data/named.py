@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from frossl.data.dataset import CIFAR10, CIFAR100, FASHION_MNIST, STL10, Dataset, Part, Statistics
+from frossl.data.decode import open_image
 from frossl.data.files import Chosen, ListedFiles
 from frossl.data.labels import Labels, named_labels
 from frossl.data.parts import PartFiles, cache_root, folder_parts
@@ -191,7 +191,7 @@ def mini_sheet() -> Path | None:
 
 def read_sheet(path: Path, *, side: int = 32) -> Tensor:
     """uint8 (N, 3, side, side) from one picture of tiles, row by row."""
-    with Image.open(path) as picture:
+    with open_image(path) as picture:
         pixels = torch.from_numpy(np.asarray(picture.convert("RGB")).copy())
     rows, columns = pixels.shape[0] // side, pixels.shape[1] // side
     tiles = pixels.view(rows, side, columns, side, 3).permute(0, 2, 4, 1, 3)

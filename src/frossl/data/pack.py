@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -27,14 +28,42 @@ from frossl.data.dataset import Dataset, Part, Statistics
 from frossl.data.kept import Names
 from frossl.data.labels import Labels
 from frossl.data.sources import Source
-from frossl.errors import InputError
+from frossl.errors import InputError, first_line
 from frossl.runs.folder import remove_if_empty, write_atomically
 from frossl.runs.lock import FolderLock, contents, remove_abandoned
 from frossl.types import Batch
 
 VERSION = 1
 BLOCK = 256
-DESCRIBED = {"images", "size", "channels", "statistics", "classes", "checksum", "source", "digest"}
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _is_statistics(value: object) -> bool:
+    """[mean, std], each a list of numbers that work."""
+    if not isinstance(value, list) or len(value) != 2 or not all(isinstance(part, list) for part in value):
+        return False
+    plain = all(type(x) in (int, float) and abs(x) < math.inf for part in value for x in part)
+    return plain and all(x > 0 for x in value[1])
+
+
+def _is_names(value: object) -> bool:
+    return value is None or (isinstance(value, list) and all(isinstance(name, str) for name in value))
+
+
+DESCRIBED: dict[str, Callable[[object], bool]] = {
+    "images": _is_count,
+    "size": _is_count,
+    "channels": _is_count,
+    "statistics": _is_statistics,
+    "classes": _is_names,
+    "checksum": lambda value: type(value) is int,
+    "source": lambda value: isinstance(value, str),
+    "digest": lambda value: isinstance(value, str),
+}
+"""What `pack.json` says, and what each value must be."""
 
 Progress = Callable[[int, int], None]
 """Told how many images are done, of how many."""
@@ -51,12 +80,14 @@ class PackedSource:
         self.folder, known = folder, _described(folder)
         self.size, self.channels, self.digest = known["size"], known["channels"], known["digest"]
         file, shape = folder / "images.bin", (known["images"], self.channels, self.size, self.size)
-        if not file.is_file() or file.stat().st_size != int(np.prod(shape)):
+        if not file.is_file() or file.stat().st_size != math.prod(shape):
             raise InputError(f"{file} is gone or cut off; pack the images again")
         self._images: NDArray[np.uint8] = np.memmap(file, np.uint8, "r", shape=shape)
         try:
             self._names = Names.read(folder / "names.npz")
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            if len(self._names) != known["images"]:
+                raise ValueError(f"{len(self._names)} names for {known['images']} images")
+        except (OSError, ValueError) as error:
             raise InputError(f"{folder / 'names.npz'} is damaged ({error}); pack the images again") from None
         self._rows = np.arange(len(self._images)) if rows is None else rows
         if rows is not None:
@@ -93,23 +124,35 @@ def open_packed(folder: Path) -> Dataset:
 
 
 def _part(folder: Path) -> Part:
-    names = _described(folder)["classes"]
+    source, names = PackedSource(folder), _described(folder)["classes"]
     if names is None:
-        return Part(PackedSource(folder), None)
+        return Part(source, None)
     try:
-        values = torch.from_numpy(np.load(folder / "labels.npy", allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{folder / 'labels.npy'} is damaged ({error}); pack the images again") from None
-    return Part(PackedSource(folder), Labels(values, tuple(names)))
+        values = npy.open_memmap(folder / "labels.npy", mode="r")
+        if values.dtype != np.int64 or values.shape != (len(source),):
+            raise ValueError(f"{values.dtype} {values.shape}")
+        if not -1 <= values.min() <= values.max() < len(names):
+            raise ValueError(f"labels from {values.min()} to {values.max()} of {len(names)} classes")
+    except Exception as error:  # hostile headers make numpy raise almost anything
+        raise InputError(
+            f"{folder / 'labels.npy'} is damaged ({first_line(error)}); pack the images again"
+        ) from None
+    return Part(source, Labels(torch.from_numpy(np.array(values)), tuple(names)))
 
 
 def _described(folder: Path) -> dict[str, Any]:
     try:
         known: dict[str, Any] = json.loads((folder / "pack.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{folder / 'pack.json'} cannot be read ({error}); pack the images again") from None
-    if not isinstance(known, dict) or known.get("version") != VERSION or not known.keys() >= DESCRIBED:
+    if not isinstance(known, dict) or known.get("version") != VERSION or not known.keys() >= DESCRIBED.keys():
         raise InputError(f"{folder} was packed by another version of frossl; pack the images again")
+    for name, fits in DESCRIBED.items():
+        if not fits(known[name]):
+            said = repr(known[name])[:60]
+            raise InputError(f"{folder / 'pack.json'} says {name} = {said}; pack the images again")
+    if [len(numbers) for numbers in known["statistics"]] != [known["channels"]] * 2:
+        raise InputError(f"{folder / 'pack.json'} has other statistics than channels; pack the images again")
     return known
 
 
@@ -196,15 +239,24 @@ def _begun(folder: Path, source: Source) -> dict[str, Any]:
     fresh = {"source": source.digest, "size": source.size, "done": 0, "checksum": 0, "left_out": []}
     try:
         found: dict[str, Any] = json.loads((folder / "begun.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         found = {}
     if not isinstance(found, dict) or found.keys() != fresh.keys():
+        return fresh
+    if not all(type(found[name]) is type(fresh[name]) for name in fresh) or not _is_begun(found, len(source)):
         return fresh
     if (found["source"], found["size"]) != (source.digest, source.size):
         return fresh
     file = folder / "images.bin"
     written = (found["done"] - len(found["left_out"])) * source.channels * source.size**2
     return found if file.is_file() and file.stat().st_size >= written else fresh
+
+
+def _is_begun(found: dict[str, Any], images: int) -> bool:
+    """Counts that can be: a folder may hold anything."""
+    left_out = found["left_out"]
+    plain = all(type(i) is int and 0 <= i < found["done"] for i in left_out)
+    return plain and len(set(left_out)) == len(left_out) <= found["done"] <= images
 
 
 def _check_free(out: Path) -> None:

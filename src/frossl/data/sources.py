@@ -181,6 +181,14 @@ class FileSource:
         )
 
 
+def spread(images: int, count: int) -> Tensor:
+    """`count` ids, or all, from the first to the last, as far apart as can be. By whole numbers: float32 has
+    none above 2²⁴."""
+    count = min(images, count)
+    gaps = max(1, count - 1)
+    return (2 * torch.arange(count) * (images - 1) + gaps) // (2 * gaps)
+
+
 def typical_size(files: Files, *, look_at: int = 64) -> int:
     """The median shorter side of some of the images, from their headers."""
     sides = []

@@ -14,7 +14,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from frossl.augment import Transform
 from frossl.config import Config
-from frossl.data import Dataset, Part
+from frossl.data import Dataset, Part, spread
 from frossl.engine.build import State, build
 from frossl.engine.step import train_step
 from frossl.methods import JointEmbedding
@@ -61,7 +61,7 @@ def try_out(
 ) -> Trial:
     """Train for a while with a state that is thrown away. Every process takes part."""
     source, batch = data.train.source, config.train.batch_size
-    few = source.subset(torch.linspace(0, len(source) - 1, min(len(source), BATCHES * batch)).long())
+    few = source.subset(spread(len(source), BATCHES * batch))
     endless = replace(config, train=replace(config.train, epochs=ENDLESS, steps=None))
     some = replace(data, train=Part(few, None))
     state = build(endless, some, RunFolder(os.devnull), fabric, transform)

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 
 from frossl.live.story import Story
-from frossl.live.words import encodable, harmless
+from frossl.live.words import encodable, harmless, harmless_lines
 
 
 class Patient(Console):
-    """A console whose reader may go away: whoever stops listening must not end a run."""
+    """The console that everything is printed by. Its reader may go away: whoever stops listening must not end
+    a run. Names may hold anything: they are neither markup nor orders to the terminal."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=harmless_lines(segment.text))
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

@@ -16,6 +16,11 @@ def harmless(text: str) -> str:
     return "".join(_escaped(c) if unicodedata.category(c) in UNSEEN else c for c in text)
 
 
+def harmless_lines(text: str) -> str:
+    """The same for text of several lines."""
+    return "\n".join(map(harmless, text.split("\n")))
+
+
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 

@@ -46,6 +46,7 @@ class Encoder(nn.Module):
     def preprocess(self, images: Tensor) -> Tensor:
         """Scale the shorter side to `size`, cut to the central square, standardize."""
         check_images(images, channels=len(self.mean))
+        images = _middle(images)
         images = images.float() / 255 if images.dtype == torch.uint8 else images
         H, W = images.shape[-2:]
         if min(H, W) != self.size:
@@ -101,6 +102,19 @@ def check_images(images: Tensor, *, channels: int) -> None:
         raise InputError(
             f"images are floats from {low:g} to {high:g}; give uint8 from 0 to 255, or floats from 0 to 1"
         )
+
+
+LONGEST = 8
+"""Shorter sides: what is longer is cut first, as all of it scaled would take memory without end (737 MB for
+1 × 60,000 pixels at 32). No pixel of the square reads that far."""
+
+
+def _middle(images: Tensor) -> Tensor:
+    """The central part of long images, with the same middle."""
+    H, W = images.shape[-2:]
+    most = LONGEST * min(H, W)
+    top, left = (max(0, side - most) // 2 for side in (H, W))
+    return images[..., top : H - top, left : W - left]
 
 
 def features_of(backbone: nn.Module) -> int:

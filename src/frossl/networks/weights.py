@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,10 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             state: Any = load(path.read_bytes())
         else:
+            _check_archive(path)
             state = torch.load(path, map_location="cpu", weights_only=True)
+    except InputError:
+        raise
     except Exception as error:  # torn archives and refused pickles: torch has no one error for these
         raise InputError(
             f"{path} cannot be read as plain weights ({type(error).__name__}); "
@@ -63,13 +67,30 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         ) from None
     for key in WRAPPERS:
         state = state[key] if isinstance(state, dict) and isinstance(state.get(key), dict) else state
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, dict) or not all(_is_weight(*item) for item in state.items()):
         raise InputError(f"{path} holds no state dict; give safetensors or a torch state dict")
     weights: dict[str, Tensor] = state
     for prefix in PREFIXES:
         if weights and all(name.startswith(prefix) for name in weights):
             weights = {name.removeprefix(prefix): value for name, value in weights.items()}
     return weights
+
+
+def _check_archive(path: Path) -> None:
+    """torch keeps weights as they are; a small archive may hold any number of them, compressed."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        claimed = sum(member.file_size for member in archive.infolist())
+    if claimed > path.stat().st_size:
+        raise InputError(f"{path} is compressed ({claimed:,} bytes in it); give a file that torch.save wrote")
+
+
+def _is_weight(name: object, value: object) -> bool:
+    """A tensor that has memory for each of its numbers, by its name."""
+    if not isinstance(name, str) or not isinstance(value, Tensor) or value.layout is not torch.strided:
+        return False
+    return value.device.type == "cpu" and value.nbytes <= value.untyped_storage().nbytes()
 
 
 def _prepared(state: dict[str, Tensor], backbone: nn.Module) -> dict[str, Tensor]:

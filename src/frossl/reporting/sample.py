@@ -16,6 +16,8 @@ from PIL import Image
 from frossl.errors import InputError
 from frossl.runs.folder import write_atomically
 
+LARGEST = 1 << 29
+"""Bytes of all arrays: ten times what the largest sample takes."""
 MOST = 3000
 """Images of a sample, at most."""
 SHEET_BYTES = 1_500_000
@@ -96,6 +98,8 @@ class Sample:
         """Nothing is unpickled; a file that is damaged is an InputError."""
         try:
             with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                if sum(member.file_size for member in file.zip.infolist()) > LARGEST:
+                    raise InputError(f"it claims more than {LARGEST >> 20} MB")
                 arrays = {field.name: file[field.name] for field in fields(cls)}
             return cls(
                 **{
