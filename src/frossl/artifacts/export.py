@@ -24,6 +24,7 @@ from frossl.networks import Encoder
 from frossl.runs import RunFolder
 from frossl.runs.folder import write_atomically
 from frossl.runs.record import TEXT
+from frossl.types import own_random_numbers
 
 TOLERANCE = 1e-4
 """Of features against those of torch, relative to their largest; an export that differs more is an error."""
@@ -58,7 +59,7 @@ def export_encoder(folder: RunFolder, format: str, out: Path) -> Path:
     compared.
     """
     encoder, design = read_encoder(folder.path)
-    with torch.random.fork_rng(devices=[]):  # libraries draw weights before they load some
+    with own_random_numbers():  # libraries draw weights before they load some
         written = FORMATS[format](encoder, design, out)
     name, head = ("README.md", HUB) if format == "hf" else (folder.card.name, "")
     _write_text(out / name, head + model_card(encoder, design, folder, format))

@@ -125,7 +125,7 @@ def pretrain(
     began = time.monotonic()
     steps, minutes = _steps_or_minutes(checkpoint_every)
     from frossl import api
-    from frossl.api.planning import budget_seconds
+    from frossl.api.planning import Budget
     from frossl.config import parse_settings
 
     choices = api.Choices(
@@ -137,7 +137,7 @@ def pretrain(
         views=views,
         view_set=view_set,
         epochs=epochs,
-        budget=None if budget is None else budget_seconds(budget) - (time.monotonic() - began),
+        budget=None if budget is None else Budget.of(budget, began),
         batch_size=batch_size,
         micro_batch_size=micro_batch_size,
         lr=lr,

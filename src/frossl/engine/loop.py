@@ -21,15 +21,16 @@ import torch
 from torch import Tensor
 
 from frossl.diagnostics import LOWER_RATE, Verdict, judge
+from frossl.engine import heartbeat
 from frossl.engine.build import State
 from frossl.engine.checkpoint import forget_after, newest, save
 from frossl.engine.gather import barrier, everyones, gather, largest, processes
 from frossl.engine.launch import talking
 from frossl.engine.loggers import Loggers
 from frossl.engine.step import train_step
-from frossl.errors import BadStepError, CollapseError, TrainingError
+from frossl.errors import BadStepError, CollapseError, LostError, TrainingError
 from frossl.runs import bad_file_lines
-from frossl.types import Batch, Clock, LossTerms, Watch
+from frossl.types import Batch, Clock, LossTerms, Watch, own_random_numbers
 
 report = logging.getLogger("frossl")
 
@@ -57,7 +58,10 @@ def fit(state: State, screen: Screen | None = None, watches: Sequence[Watch] = (
     """Train from `state.step` to the end, or until a signal asks to stop. `status.json` says how it ended."""
     book = Book(state, screen) if state.first else None
     try:
-        with talking(lambda: f"after step {state.step}"):
+        with (
+            heartbeat.telling(lambda error: None if book is None else book.lost(error)),
+            talking(lambda: f"after step {state.step}"),
+        ):
             reason = _walk(state, watches, book)
             bad_files = everyones(state.loader.source.bad_files())
     except BaseException as error:
@@ -215,6 +219,10 @@ class Book:
             if isinstance(error, BadStepError) and error.step > 0:
                 save(self.state, spare=self.good)
 
+    def lost(self, error: LostError) -> None:
+        """How it ended, where the main thread can say no more."""
+        self._status("failed", str(error))
+
     def _bad_batch(self, error: BadStepError) -> dict[str, Any]:
         loader = self.state.loader
         ids = loader.ids(error.step).tolist()
@@ -337,7 +345,7 @@ def stop_on_signals() -> Iterator[Stop]:
 def _private_random_state(state: State) -> Iterator[None]:
     """Every step seeds torch; the caller's random numbers stay as they were."""
     devices = [state.fabric.device] if state.fabric.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with own_random_numbers(devices):
         yield
 
 
