@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from frossl.config import Config, Data
 from frossl.data import LARGEST, NAMED, Dataset, Names, Source, open_dataset
@@ -27,10 +27,10 @@ LARGEST_STORED = {"cpu": 128, "cuda": 256, "mps": 256}
 def opened(config: Config, console: Console, *, largest: int = LARGEST, keep: bool = True) -> Dataset:
     """The images, with a word of how many files there are while a folder is indexed for the first time."""
     data = config.data
-    with console.status(f"opening {escape(data.source)}") as status:
+    with console.status(Text(f"opening {data.source}")) as status:
 
         def found(count: int) -> None:
-            status.update(f"indexing {escape(data.source)}: {count:,} files")
+            status.update(Text(f"indexing {data.source}: {count:,} files"))
 
         return open_dataset(**vars(data), largest=largest, keep=keep, found=found)
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from frossl.diagnostics import LOWER_RATE, Verdict, judge
+from frossl.diagnostics import LOWER_RATE, NOT_WATCHED, Verdict, judge
 from frossl.engine import heartbeat
 from frossl.engine.build import State
 from frossl.engine.checkpoint import forget_after, newest, save
@@ -131,7 +131,8 @@ class Book:
             self.folder.forget_after(state.step)
             self.pace = Pace(state)
             self.looks = [record for record in self.folder.diagnostics if "verdict" in record]
-            self.verdict = judge(self.looks, warmup=self._warmup)
+            watched = bool(self.looks) or state.config.diagnostics.share > 0
+            self.verdict = judge(self.looks, warmup=self._warmup) if watched else NOT_WATCHED
             self.good: Path | None = None if self.verdict.bad else newest(self.folder)
             """The newest checkpoint that was saved while the verdict was not a bad one."""
             self._status("running")
