@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -45,8 +44,6 @@ PARAMS = "params.json"
 """Beside the encoder, in what `save` writes."""
 REMEMBERED = ("image_shape_", "value_range_", "n_features_in_", "feature_names_in_")
 """What a fit learns besides its encoder and configuration, where it was given arrays."""
-ONE_AT_A_TIME = threading.Lock()
-"""For threads: torch's random numbers, from which weights are drawn, are the same for all of them."""
 
 
 class ImagesError(InputError, ValueError):
@@ -115,8 +112,7 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             self.__dict__.pop(name, None)
         data = self._dataset(X)
         choices = self._choices()
-        with ONE_AT_A_TIME:
-            self.encoder_, self.config_ = train_encoder(data, choices)
+        self.encoder_, self.config_ = train_encoder(data, choices)
         return self
 
     def transform(self, X: Any) -> NDArray[np.float32]:
@@ -182,8 +178,7 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         for name in REMEMBERED:
             if name in fitted:
                 setattr(estimator, name, _tuple(fitted[name]))
-        with ONE_AT_A_TIME:
-            estimator.encoder_, estimator.config_ = load_encoder(folder.path), Config.read(folder.config_file)
+        estimator.encoder_, estimator.config_ = load_encoder(folder.path), Config.read(folder.config_file)
         return estimator
 
     def __getstate__(self) -> dict[str, Any]:
@@ -197,8 +192,7 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         state = dict(state)
         if "encoder_" in state:
             state["config_"] = Config.from_toml(state["config_"])
-            with ONE_AT_A_TIME:
-                state["encoder_"], _ = from_bytes(state["encoder_"])
+            state["encoder_"], _ = from_bytes(state["encoder_"])
         super().__setstate__(state)
 
     def __sklearn_tags__(self) -> Any:

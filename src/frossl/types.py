@@ -5,13 +5,28 @@ Axis letters, everywhere: V views, N images, C channels, S pixels, F features, D
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from frossl.errors import InputError
+
+_TURNS = threading.RLock()
+
+
+@contextmanager
+def own_random_numbers(devices: Sequence[torch.device | int] = ()) -> Iterator[None]:
+    """Draw from torch's global generators, and leave them as they were: of the CPU and of these CUDA devices.
+
+    They are one for all threads of a process. So whoever draws from them takes turns here with all others: a
+    training, from its first step to its last, and everything that draws weights.
+    """
+    with _TURNS, torch.random.fork_rng(devices=list(devices)):
+        yield
 
 
 @dataclass(frozen=True)

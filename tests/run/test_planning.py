@@ -13,7 +13,7 @@ import torch
 
 from frossl import engine
 from frossl.api import planning
-from frossl.api.planning import budget_seconds, in_words, make_plan
+from frossl.api.planning import Budget, budget_seconds, in_words, make_plan
 from frossl.config import Config, Diagnostics, Network, Train, ViewSpec
 from frossl.data import ArraySource, Dataset, Labels, Part
 from frossl.errors import InputError
@@ -86,8 +86,8 @@ def test_a_trial_leaves_the_run_as_it_is(tmp_path):
     quiet = replace(SMALL, diagnostics=Diagnostics(probe=False, knn=False))
     for name, budget in (("plain", None), ("timed", 20)):
         config = engine.settle(quiet, data)
-        until = None if budget is None else planning.time.monotonic() + budget
-        made = make_plan(config, data, until=until)
+        within = None if budget is None else Budget(budget, planning.time.monotonic())
+        made = make_plan(config, data, budget=within)
         fixed = replace(made.config, train=replace(made.config.train, steps=6, epochs=2))
         folder = RunFolder.create(tmp_path / name)
         state = engine.build(fixed, data, folder)
@@ -99,11 +99,11 @@ def test_a_trial_leaves_the_run_as_it_is(tmp_path):
 def test_a_budget_becomes_steps_that_fill_it():
     data = images()
     config = engine.settle(replace(SMALL, diagnostics=Diagnostics(share=0.0)), data)
-    plan = make_plan(config, data, until=planning.time.monotonic() + 30)
+    plan = make_plan(config, data, budget=Budget(30, planning.time.monotonic()))
     assert plan.config.train.steps == plan.steps > 100
     assert plan.config.train.epochs == math.ceil(plan.steps / plan.steps_per_epoch)
     assert 20 < plan.seconds <= 30  # less what the trial took
-    more = make_plan(config, data, until=planning.time.monotonic() + 60)
+    more = make_plan(config, data, budget=Budget(60, planning.time.monotonic()))
     assert 1.2 < more.steps / plan.steps < 4
 
 
@@ -127,7 +127,7 @@ def test_a_budget_gives_a_run_whose_schedule_ends_with_it(tmp_path, monkeypatch,
     ("arguments", "words"),
     [
         (["--budget", "soon"], "no time; give such as 90s"),
-        (["--budget", "1s"], "give more"),
+        (["--budget", "1s"], "give at least"),
         (["--budget", "5m", "--epochs", "3"], "give one of them"),
         (["--set", "train.epoch=3"], "did you mean train.epochs"),
         (["--precision", "16"], "32-true"),

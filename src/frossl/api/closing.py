@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import math
 from dataclasses import replace
 
@@ -16,11 +17,13 @@ from frossl.api.measuring import measured
 from frossl.api.subject import Comparison, Subject, encoders_of, measuring_device
 from frossl.config import Config
 from frossl.data import Dataset
-from frossl.errors import FrosslError, InputError
+from frossl.errors import FrosslError
 from frossl.evaluation import Labelled, extract, labelled_split
 from frossl.networks import Encoder
 from frossl.reporting import Sample, write_report
 from frossl.runs import RunFolder
+
+report = logging.getLogger("frossl")
 
 LARGEST_BANK, SMALLEST_BANK = 2000, 200
 """Images that neighbours are sought among, at the end of a run with labels, for half as many."""
@@ -66,13 +69,20 @@ def close(
 def evaluate_briefly(
     folder: RunFolder, config: Config, data: Dataset, encoder: Encoder, *, bank: int
 ) -> dict[str, Comparison]:
-    """kNN among a few images beside pixels and the untrained network; nothing where labels are too few."""
+    """kNN among a few images beside pixels and the untrained network; where that cannot be measured, why."""
     if data.train.labels is None:
         return {}
     try:
-        split, encoders = labelled_split(data), encoders_of(config, encoder)
-    except InputError:
-        return {}  # too few labels to tell anything, or the weights that it began from are gone
+        return _measured_briefly(folder, config, data, encoder, bank=bank)
+    except FrosslError as error:  # too few labels or readable images, or weights that are gone
+        report.warning("accuracy was not measured: %s", error)
+        return {}
+
+
+def _measured_briefly(
+    folder: RunFolder, config: Config, data: Dataset, encoder: Encoder, *, bank: int
+) -> dict[str, Comparison]:
+    split, encoders = labelled_split(data), encoders_of(config, encoder)
     among, tested = split.bank.at_most(bank), split.test.at_most(bank // 2)
     note = f"{split.note}: {len(tested.ids):,} images, with neighbours among {len(among.ids):,}"
     split = replace(split, bank=among, test=tested, note=note)
@@ -142,6 +152,8 @@ def _flat(rows: NDArray[np.float32]) -> tuple[NDArray[np.float32], str]:
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
+    if len(rows) < 2:
+        return np.zeros((len(rows), 2), np.float32), "no directions"
     length = np.linalg.norm(rows, axis=1, keepdims=True)
     unit = rows / np.maximum(length, 1e-12)
     few = PCA(min(30, *unit.shape), random_state=0).fit_transform(unit)

@@ -32,6 +32,7 @@ from frossl.errors import ConfigError, InputError
 from frossl.networks import build_backbone
 from frossl.runs.machine import cores, memory
 from frossl.runs.provenance import PACKAGES, cpu_name, version_of
+from frossl.types import own_random_numbers
 
 Level = Literal["ok", "hint", "problem"]
 
@@ -355,7 +356,7 @@ def _fastest(ways: Sequence[Callable[[], None]], *, enough: float = 0.3) -> list
 
 def _precision() -> Finding:
     """frossl takes 32-true on a CPU (docs/decisions.md); one with the instructions may be faster in bf16."""
-    with torch.random.fork_rng(devices=[]):
+    with own_random_numbers():
         backbone = build_backbone(recipe("demo").network, size=20).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     images = torch.ones(8, 3, 20, 20).to(memory_format=torch.channels_last)
 

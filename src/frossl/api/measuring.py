@@ -76,7 +76,9 @@ def measured(
     if crops is not None and set(subject.encoders) - {"untrained", "trained"}:
         raise InputError("crops are cut for this run's networks; measure others without --crops")
     split, largest = subject.split, max(subject.config.views, key=lambda spec: spec.size)
-    named = {name: _protocol(name, split) for name in protocols}
+    names = list(protocols)
+    for name in names:
+        _protocol(name, split.bank.labels)  # refused before any work
 
     def features(encoder: Encoder, images: Labelled) -> tuple[Tensor, Tensor]:
         if crops is None:
@@ -85,13 +87,15 @@ def measured(
 
     taken: dict[str, Callable[[Labelled], tuple[Tensor, Tensor]]] = {"pixels": pixels, "colors": colors}
     taken |= {row: partial(features, encoder) for row, encoder in subject.encoders.items()}
-    comparisons, done, parts = {}, 0, len(taken) * (1 + len(named))
+    comparisons, done, parts = {}, 0, len(taken) * (1 + len(names))
     with Counting(console_of(quiet=brief), "measuring") as counting:
         rows: dict[str, Rows] = {}
         for row, take in taken.items():
             rows[row] = (*take(split.bank), *take(split.test))
             counting.update(done := done + 1, parts)
-        for name, (title, accuracy) in named.items():
+        _, learned, _, _ = rows["pixels"]  # what could be read
+        for name in names:
+            title, accuracy = _protocol(name, learned)
             title += f", bag of {crops} crops" if crops else ""
             title += BRIEF if brief else ""
             scores: dict[str, Score] = {}
@@ -102,23 +106,28 @@ def measured(
     return comparisons
 
 
-def _protocol(name: str, split: Split) -> tuple[str, Callable[..., Score]]:
-    """Its title, and the function of four tensors."""
+def _protocol(name: str, labels: Tensor) -> tuple[str, Callable[..., Score]]:
+    """Its title, and the function of four tensors. labels: of the images to learn from."""
     kind = name.rstrip("0123456789")
     number = name.removeprefix(kind)
+    if len(labels.unique()) < 2:
+        raise InputError(
+            f"{len(labels)} readable images of {len(labels.unique())} classes are left to learn from; give "
+            "at least two classes with several images each"
+        )
     if kind == "knn":
-        k = int(number) if number else min(K, len(split.bank.ids))
-        if not 1 <= k <= len(split.bank.ids):
-            raise InputError(f"k = {k} with {len(split.bank.ids)} labelled images; give fewer neighbours")
+        k = int(number) if number else min(K, len(labels))
+        if not 1 <= k <= len(labels):
+            raise InputError(f"k = {k} with {len(labels)} labelled images; give fewer neighbours")
         return f"kNN, k {k}", partial(knn_accuracy, k=k)
     if kind == "probe" and number:
-        if not 1 <= int(number) <= split.smallest_class:
+        smallest = int(labels.unique(return_counts=True)[1].min())
+        if not 1 <= int(number) <= smallest:
             raise InputError(
-                f"{number} labels a class cannot be drawn: the smallest class has {split.smallest_class}"
-                "; give fewer"
+                f"{number} labels a class cannot be drawn: the smallest class has {smallest}; give fewer"
             )
-        labels = "label" if int(number) == 1 else "labels"
-        return f"probe, {number} {labels} a class", partial(few_label_accuracy, per_class=int(number))
+        few = "label" if int(number) == 1 else "labels"
+        return f"probe, {number} {few} a class", partial(few_label_accuracy, per_class=int(number))
     if name != "probe":
         raise unknown("protocol", name, ["knn", "knn200", "probe", "probe10"])
     return "probe, all labels", logistic_accuracy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from dataclasses import dataclass, replace
@@ -23,8 +24,35 @@ TRIAL_SECONDS = 3.0
 """That a run tries itself out for, where only its time left is to be told."""
 TRIAL_SHARE, LONGEST_TRIAL = 0.06, 40.0
 """Of a budget, and in seconds."""
+SPARE = 1.2
+"""Times what was just measured is told to those who gave too little: the next time it may take longer."""
 WORTH_A_TRIAL = 300
 """Steps; shorter runs are over soon."""
+
+
+LONGEST_BUDGET = 10 * 365 * 86400.0
+"""Seconds; whoever asks for more has mistaken the unit."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The seconds that a run may take, since a time of time.monotonic()."""
+
+    seconds: float
+    began: float
+
+    @classmethod
+    def of(cls, given: str | float | Budget, began: float) -> Budget:
+        return given if isinstance(given, Budget) else cls(budget_seconds(given), began)
+
+    @property
+    def gone(self) -> float:
+        """Seconds that have passed."""
+        return time.monotonic() - self.began
+
+    @property
+    def left(self) -> float:
+        return self.seconds - self.gone
 
 
 @dataclass(frozen=True)
@@ -55,8 +83,7 @@ class Plan:
         """Seconds for evaluation and report."""
         if self.trial is None:
             return 0.0
-        training = self.steps * self.trial.step_seconds
-        return closing_seconds(self.images, self.classes, self.trial.image_seconds, training)
+        return _closing(self, self.steps * self.trial.step_seconds)
 
     @property
     def seconds(self) -> float | None:
@@ -138,10 +165,10 @@ def make_plan(
     *,
     fabric: Fabric | None = None,
     transform: Transform | None = None,
-    until: float | None = None,
+    budget: Budget | None = None,
     measure: bool = False,
 ) -> Plan:
-    """The plan of a settled configuration; with `until`, a time of time.monotonic(), of a run that ends then.
+    """The plan of a settled configuration; with a budget, of a run that ends within it.
 
     measure: make steps that are thrown away, however short the run is. Every process takes part, and all
     have the plan of the first.
@@ -166,15 +193,16 @@ def make_plan(
         trial=None,
     )
     check_memory(plan)
-    if not (until or measure or (plan.steps >= WORTH_A_TRIAL and engine.max_steps() is None)):
+    if not (budget or measure or (plan.steps >= WORTH_A_TRIAL and engine.max_steps() is None)):
         return plan
     seconds = TRIAL_SECONDS
-    if until is not None:
-        seconds = min(max(seconds, TRIAL_SHARE * (until - time.monotonic())), LONGEST_TRIAL)
-    trial = engine.try_out(config, data, fabric, transform, seconds=seconds)
+    if budget is not None:
+        seconds = min(max(seconds, TRIAL_SHARE * budget.left), LONGEST_TRIAL)
+    tried = engine.try_out(config, data, fabric, transform, seconds=seconds)
+    trial, gone = engine.everyones((tried, 0.0 if budget is None else budget.gone))[0]
     plan = replace(plan, trial=trial)
-    if until is not None:
-        plan = _within(plan, until - time.monotonic())
+    if budget is not None:
+        plan = _within(plan, budget.seconds, gone)
     return engine.everyones(plan)[0]
 
 
@@ -192,21 +220,27 @@ def check_memory(plan: Plan) -> None:
     raise InputError(f"{needed}, and {_gigabytes(plan.free_memory)} are free; {hint}")
 
 
-def _within(plan: Plan, seconds: float) -> Plan:
-    """As many steps as end within the time, with what comes after them."""
+def _within(plan: Plan, seconds: float, gone: float) -> Plan:
+    """As many steps as end within the time, of which some has gone, with what comes after them."""
     assert plan.trial is not None
-    step, left = plan.trial.step_seconds, seconds
+    step, left = plan.trial.step_seconds, seconds - gone
     for _ in range(3):  # what comes after depends on how long the training was
-        closing = closing_seconds(plan.images, plan.classes, plan.trial.image_seconds, left)
-        left = seconds - closing
+        left = seconds - gone - _closing(plan, max(left, step))
     steps = int(left / step)
     if steps < 1:
+        least = math.ceil(SPARE * (gone + step + _closing(plan, step)))
         raise InputError(
-            f"this budget leaves {max(left, 0):.0f} s to train in, and a step takes {step:.1f} s; give more"
+            f"a budget of {seconds:g} s leaves no time for a step: what comes before and after "
+            f"the training takes longer; give at least {least}s"
         )
     epochs = -(-steps // plan.steps_per_epoch)
     config = replace(plan.config, train=replace(plan.config.train, epochs=epochs, steps=steps))
     return replace(plan, config=config, steps=steps)
+
+
+def _closing(plan: Plan, training: float) -> float:
+    assert plan.trial is not None
+    return closing_seconds(plan.images, plan.classes, plan.trial.image_seconds, training)
 
 
 def budget_seconds(budget: str | float) -> float:
@@ -219,8 +253,10 @@ def budget_seconds(budget: str | float) -> float:
             raise InputError(f"a budget of {budget!r} is no time; give such as 90s, 30m, 2h or 1h30m")
         hours, minutes, seconds = (float(text or 0) for text in found.groups())
         budget = 3600 * hours + 60 * minutes + seconds
-    if not 0 < budget < float("inf"):
-        raise InputError(f"a budget of {budget:g} s leaves no time; give such as 90s, 30m or 2h")
+    if not 0 < budget <= LONGEST_BUDGET:
+        raise InputError(
+            f"a budget of {budget:g} s is no time to train in; give such as 90s, 30m or 2h, at most ten years"
+        )
     return float(budget)
 
 

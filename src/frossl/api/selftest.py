@@ -31,7 +31,7 @@ from frossl.data.dataset import IMAGENET
 from frossl.engine.step import train_step
 from frossl.objectives import OBJECTIVES
 from frossl.runs import RunFolder
-from frossl.types import Clock
+from frossl.types import Clock, own_random_numbers
 
 SHAPES = ((3, 24, 12), (3, 12, 24))
 """More images than columns and fewer: many objectives take the smaller side."""
@@ -205,7 +205,7 @@ def step(device: Device) -> Outcome:
     train = replace(recipe("demo").train, device=device, batch_size=32, devices=1, num_nodes=1)
     config = replace(recipe("demo"), train=train)
     data = Dataset("made up", Part(ArraySource(_images(64, 32)), None), None, IMAGENET)
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with own_random_numbers(range(torch.cuda.device_count())):
         (losses, one), (_, other) = (_two_steps(config, data) for _ in range(2))
     different = [name for name, tensor in one.items() if not torch.equal(tensor, other[name])]
     finite = all(tensor.isfinite().all() for tensor in one.values())

@@ -23,6 +23,7 @@ from frossl.evaluation import (
 )
 from frossl.networks import Encoder, build_backbone, public_encoder
 from frossl.runs import RunFolder
+from frossl.types import own_random_numbers
 
 report = logging.getLogger("frossl")
 
@@ -195,13 +196,15 @@ def _other(name: str, channels: int) -> Encoder:
             raise InputError(f"{name} takes images of {len(other.mean)} channels, these have {channels}")
         return other
     architecture, given, file = name.partition("=")
-    return public_encoder(architecture, weights=file if given else None, channels=channels)
+    with own_random_numbers():  # weights are drawn first, and then replaced
+        return public_encoder(architecture, weights=file if given else None, channels=channels)
 
 
 def _plain(config: Config, encoder: torch.nn.Module) -> torch.nn.Module:
     """The backbone that a method exports, as a network of its own: a teacher's is made not to learn."""
     largest = max(spec.size for spec in config.views)
-    backbone = build_backbone(config.network, size=largest, pretrained=False)
+    with own_random_numbers():
+        backbone = build_backbone(config.network, size=largest, pretrained=False)
     backbone.load_state_dict(encoder.state_dict())
     return backbone
 

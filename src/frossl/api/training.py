@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-import torch
 from rich.console import Console
 
 import frossl.engine as engine
@@ -21,7 +20,7 @@ from frossl.api.catalog import recipe
 from frossl.api.closing import close
 from frossl.api.looking import draw_views
 from frossl.api.measuring import BRIEF
-from frossl.api.planning import Plan, budget_seconds, make_plan
+from frossl.api.planning import Budget, Plan, make_plan
 from frossl.api.run import Run
 from frossl.api.shared import (
     LARGEST_STORED,
@@ -45,7 +44,7 @@ from frossl.reporting import write_report
 from frossl.runs import RunFolder, command_line, is_run, provenance
 from frossl.runs.folder import remove_if_empty
 from frossl.runs.lock import HEARTBEAT, STALE
-from frossl.types import Watch
+from frossl.types import Watch, own_random_numbers
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -62,7 +61,7 @@ class Choices(TypedDict, total=False):
     views: int | None
     view_set: str | None
     epochs: int | None
-    budget: str | float | None
+    budget: str | float | Budget | None
     batch_size: int | None
     micro_batch_size: int | None
     lr: float | None
@@ -95,7 +94,7 @@ def pretrain(
     views: int | None = None,
     view_set: str | None = None,
     epochs: int | None = None,
-    budget: str | float | None = None,
+    budget: str | float | Budget | None = None,
     batch_size: int | None = None,
     micro_batch_size: int | None = None,
     lr: float | None = None,
@@ -180,10 +179,10 @@ def pretrain(
     chosen, dataset = _settled(chosen, choices, console)
     fabric = engine.launch(chosen.train)
     console.quiet = console.quiet or not fabric.is_global_zero
-    until = None if budget is None else began + budget_seconds(budget)
+    within = None if budget is None else Budget.of(budget, began)
     with _reserved(out, default, fabric, overwrite=overwrite) as folder:
         with console.status("making a few steps, to see what it will take"):
-            made = make_plan(chosen, dataset, fabric=fabric, transform=transform, until=until)
+            made = make_plan(chosen, dataset, fabric=fabric, transform=transform, budget=within)
         say(console, *made.lines())
         if fabric.is_global_zero:
             _create(folder, made.config, dataset, budget=budget)
@@ -218,7 +217,7 @@ def train_encoder(data: str | Path | Dataset, choices: Choices) -> tuple[Encoder
         config = engine.settle(_chosen(data.name, choices), data, views=choices.get("views"))
     else:
         config, data = _settled(_chosen(data, choices), choices, console_of(quiet=True))
-    with tempfile.TemporaryDirectory(prefix="frossl-") as place, torch.random.fork_rng(devices=[]):
+    with tempfile.TemporaryDirectory(prefix="frossl-") as place, own_random_numbers():
         folder = RunFolder.create(place)
         folder.write_text(folder.config_file.name, config.to_toml())
         state = engine.build(config, data, folder)
@@ -238,10 +237,10 @@ def plan(data: str | Path, **choices: Unpack[Choices]) -> Plan:
     if strange := sorted(set(choices) - set(Choices.__annotations__)):
         raise unknown("argument of plan", strange[0], Choices.__annotations__)
     config, dataset = _settled(_chosen(data, choices), choices, console_of(quiet=True))
-    until = None if budget is None else began + budget_seconds(budget)
+    within = None if budget is None else Budget.of(budget, began)
     alone = config.train.devices == config.train.num_nodes == 1  # others are not started for a plan
     return make_plan(
-        config, dataset, transform=choices.get("transform"), until=until if alone else None, measure=alone
+        config, dataset, transform=choices.get("transform"), budget=within if alone else None, measure=alone
     )
 
 
@@ -256,8 +255,8 @@ def _chosen(data: str | Path, choices: Choices) -> Config:
         if choices.get("budget") is not None:
             raise InputError("epochs and a budget both say how long; give one of them")
         config = replace(config, train=replace(config.train, steps=None))
-    if choices.get("budget") is not None:
-        budget_seconds(choices["budget"] or "")
+    if (budget := choices.get("budget")) is not None:
+        Budget.of(budget, 0.0)
     if choices.get("view_set") is not None:
         config = replace(config, view_set=choices["view_set"], views=())
     where = ("root", "fraction", "max_bad", "labels", "test", "workers")
@@ -449,7 +448,7 @@ def _end(state: engine.State, dataset: Dataset, folder: RunFolder, console: Cons
     if folder.read_status()["state"] != "finished":
         write_report([folder.path], folder.report)
         return
-    with console.status("evaluating, and writing the report"), torch.random.fork_rng(devices=[]):
+    with console.status("evaluating, and writing the report"), own_random_numbers():
         training = max((record["seconds"] for record in folder.metrics), default=0.0)
         folder.forget_evaluation(state.step, BRIEF)  # of a closing that was cut short
         close(folder, state.config, dataset, load_encoder(folder.path), training=training)

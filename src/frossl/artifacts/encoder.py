@@ -6,7 +6,6 @@ import json
 import shlex
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -18,6 +17,7 @@ from frossl.errors import InputError, first_line
 from frossl.networks import Encoder
 from frossl.runs import RunFolder
 from frossl.runs.folder import write_atomically
+from frossl.types import own_random_numbers
 
 HEADER = "frossl"
 """The only key of the file's metadata: safetensors writes several in any order, and the bytes must repeat."""
@@ -76,7 +76,7 @@ def from_bytes(content: bytes) -> tuple[Encoder, Design]:
             raise InputError("it does not say what network it is of; give the file of a run")
         design = Design.from_json(metadata[HEADER])
         _compare(weights, design)
-        with torch.random.fork_rng(devices=[]):  # weights are drawn first, and then replaced
+        with own_random_numbers():  # weights are drawn first, and then replaced
             encoder = design.build()
         encoder.backbone.load_state_dict(weights)
     except (SafetensorError, RuntimeError) as error:

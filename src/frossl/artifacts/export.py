@@ -22,8 +22,9 @@ from frossl.artifacts.encoder import from_bytes, read_encoder, to_bytes, write_e
 from frossl.errors import FrosslError, InputError
 from frossl.networks import Encoder
 from frossl.runs import RunFolder
-from frossl.runs.folder import write_atomically
+from frossl.runs.folder import remove_if_empty, write_atomically
 from frossl.runs.record import TEXT
+from frossl.types import own_random_numbers
 
 TOLERANCE = 1e-4
 """Of features against those of torch, relative to their largest; an export that differs more is an error."""
@@ -62,11 +63,17 @@ def export_encoder(folder: RunFolder, format: str, out: Path) -> Path:
     compared.
     """
     encoder, design = read_encoder(folder.path)
-    _write_text(out / PREPROCESS, json.dumps(design.preprocess, indent=2) + "\n")
-    for card in CARDS:
-        (out / card).unlink(missing_ok=True)  # until it is written again, the export is not whole
-    with torch.random.fork_rng(devices=[]):  # libraries draw weights before they load some
-        written = FORMATS[format](encoder, design, out)
+    mark = out / PREPROCESS
+    begun = mark.is_file()
+    _write_text(mark, json.dumps(design.preprocess, indent=2) + "\n")
+    try:
+        with own_random_numbers():  # libraries draw weights before they load some
+            written = FORMATS[format](encoder, design, out)
+    except FrosslError:
+        if not begun:
+            mark.unlink()
+            remove_if_empty(out)
+        raise
     card, head = (HUB_CARD, HUB) if format == "hf" else (CARD, "")
     _write_text(out / card, head + model_card(encoder, design, folder, format))
     return written

@@ -13,7 +13,7 @@ from torch import Tensor
 from frossl.augment.random import stream
 from frossl.config import ViewSpec
 from frossl.errors import InputError
-from frossl.types import Batch, Clock
+from frossl.types import Batch, Clock, own_random_numbers
 
 Transform = Callable[[Tensor], Tensor | Sequence[Tensor]]
 """One image, uint8 (C, H, W) -> one view of it, float (C, S, S) as the networks take it; or all its views.
@@ -85,7 +85,7 @@ def _checked(view: object) -> Tensor:
 def _random_state_kept() -> Iterator[None]:
     """The caller's random numbers stay as they were."""
     own, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
+    with own_random_numbers():
         try:
             yield
         finally:

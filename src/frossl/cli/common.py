@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,17 +101,18 @@ TITLES = {
 def table(comparisons: dict[str, Comparison], *, to_stderr: bool) -> None:
     """A row for each encoder; a protocol is a column, or a line of its own where there are many."""
     from rich.table import Table
+    from rich.text import Text  # a name may hold what rich takes for markup
 
     from frossl.live import Patient
 
     table = Table(title="accuracy in percent (95% interval)", title_justify="left")
     table.add_column("")
     for comparison in comparisons.values():
-        table.add_column(comparison.protocol, justify="right")
+        table.add_column(Text(comparison.protocol), justify="right")
     rows = dict.fromkeys(row for comparison in comparisons.values() for row in comparison.scores)
     for row in rows:
         cells = [figure(c.scores[row]) if row in c.scores else "" for c in comparisons.values()]
-        table.add_row(TITLES.get(row, row), *cells, style="bold" if row == "trained" else None)
+        table.add_row(Text(TITLES.get(row, row)), *cells, style="bold" if row == "trained" else None)
     Patient(stderr=to_stderr).print(table)
     say(next(iter(comparisons.values())).note, to_stderr=to_stderr)
 
@@ -128,6 +130,12 @@ def say(text: str, *, to_stderr: bool = False) -> None:
     from frossl.live.words import harmless
 
     typer.echo(harmless(text), err=to_stderr)
+
+
+def quoted(path: str | Path) -> str:
+    """A path as a shell takes it, in a command that is to be repeated."""
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def print_json(value: dict[str, Any]) -> None:

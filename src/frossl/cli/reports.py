@@ -75,24 +75,25 @@ def compare(
 ) -> int:
     """Runs beside each other: accuracy with its error, time and epochs to a target, cost."""
     from rich.table import Table
+    from rich.text import Text  # a name may hold what rich takes for markup
 
     from frossl import api
     from frossl.live import Patient
 
     found = api.compare(runs, target=target, out=out)
-    table = Table(title=f"{found.protocol}; ± one standard error", title_justify="left")
+    table = Table(title=Text(f"{found.protocol}; ± one standard error"), title_justify="left")
     table.add_column("")
     reached = f"to {found.target:g}% online"
     for title in ("percent", "seeds", f"epochs {reached}", f"minutes {reached}", "ms a step", "peak GB"):
         table.add_column(title, justify="right")
     for row in found.to_json()["arms"]:
-        first = row["reached"]
+        first, never = row["reached"], "never" if any(row["online"]) else "–"
         table.add_row(
-            row["name"],
+            Text(row["name"]),
             f"{row['percent']:.1f} ± {row['error']:.1f}",
             str(len(row["seeds"])),
-            f"{first['epochs']:.1f}" if first else "never",
-            f"{first['seconds'] / 60:.1f}" if first else "never",
+            f"{first['epochs']:.1f}" if first else never,
+            f"{first['seconds'] / 60:.1f}" if first else never,
             f"{row['step_ms']:.0f}" if row["step_ms"] is not None else "",
             f"{row['memory_gb']:.1f}" if row["memory_gb"] is not None else "",
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +27,7 @@ from frossl.cli.common import (
     Test,
     app,
     print_json,
+    quoted,
     say,
     starting_config,
     table,
@@ -125,7 +125,7 @@ def pretrain(
     began = time.monotonic()
     steps, minutes = _steps_or_minutes(checkpoint_every)
     from frossl import api
-    from frossl.api.planning import budget_seconds
+    from frossl.api.planning import Budget
     from frossl.config import parse_settings
 
     choices = api.Choices(
@@ -137,7 +137,7 @@ def pretrain(
         views=views,
         view_set=view_set,
         epochs=epochs,
-        budget=None if budget is None else budget_seconds(budget) - (time.monotonic() - began),
+        budget=None if budget is None else Budget.of(budget, began),
         batch_size=batch_size,
         micro_batch_size=micro_batch_size,
         lr=lr,
@@ -204,7 +204,7 @@ def _steps_or_minutes(text: str | None) -> tuple[int | None, float | None]:
 
 def _show_replay(replay: Replay, run: str) -> int:
     if replay.error is None:
-        say(f"step {replay.step} is finite this time; go on with: frossl resume {shlex.quote(run)}")
+        say(f"step {replay.step} is finite this time; go on with: frossl resume {quoted(run)}")
         return 0
     say(str(replay.error))
     say(f"first not finite: {replay.place or 'no output of a module; the loss or the gradient'}")
@@ -246,7 +246,7 @@ def _found(run: Run, *, quiet: bool, to_stderr: bool) -> None:
     say(f"run folder: {run.path}", to_stderr=to_stderr)
     say(f"report: {run.path / 'report.html'}", to_stderr=to_stderr)
     if not quiet and not run.evaluation:
-        place = shlex.quote(str(run.path))
+        place = quoted(run.path)
         say(f"did it learn? frossl knn {place} (takes folder names as labels)", to_stderr=to_stderr)
 
 
@@ -256,7 +256,7 @@ def _stopped(run: Run, *, to_stderr: bool = False) -> int:
     status = run.status
     say(
         f"stopped at step {status['step']} of {status['total']}, with a checkpoint; "
-        f"go on with: frossl resume {shlex.quote(str(run.path))}",
+        f"go on with: frossl resume {quoted(run.path)}",
         to_stderr=to_stderr,
     )
     return INTERRUPTED

@@ -12,10 +12,11 @@ from frossl.diagnostics.spectrum import (
     spread,
     uniformity,
 )
-from frossl.diagnostics.verdict import LOWER_RATE, Verdict, judge
+from frossl.diagnostics.verdict import LOWER_RATE, NOT_WATCHED, Verdict, judge
 
 __all__ = [
     "LOWER_RATE",
+    "NOT_WATCHED",
     "Verdict",
     "alignment",
     "alpha_req",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any, Literal
 
-Kind = Literal["warming up", "learning", "saturated", "stalled", "collapsing", "diverging"]
+Kind = Literal["warming up", "learning", "saturated", "stalled", "collapsing", "diverging", "not watched"]
 
 EARLY = 50
 """Steps of which nothing is said yet but that they were bad."""
@@ -55,6 +55,12 @@ class Verdict:
     def __str__(self) -> str:
         return f"{self.kind}: {self.reason}" + (f"; {self.advice}" if self.advice else "")
 
+
+NOT_WATCHED = Verdict(
+    "not watched",
+    "diagnostics.share is 0, so nothing was looked at while it trained",
+    "give a share of the time, such as diagnostics.share=0.03",
+)
 
 Looks = Sequence[Mapping[str, Any]]
 """Records of diagnostics.jsonl, oldest first: `step`, `mean_loss`, `z_rank`, `directions`, …"""

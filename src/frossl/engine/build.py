@@ -39,7 +39,7 @@ from frossl.networks import (
 from frossl.objectives import hints_of
 from frossl.optim import build_optimizer, set_lr, warmup_cosine, warmup_stable_decay
 from frossl.runs import RunFolder
-from frossl.types import Batch, Clock
+from frossl.types import Batch, Clock, own_random_numbers
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -230,7 +230,7 @@ def build_method(config: Config, *, pretrained: bool = True) -> JointEmbedding:
     pretrained: read `network.weights`; not needed where a checkpoint replaces every weight.
     """
     network = config.network
-    with torch.random.fork_rng(devices=[]):
+    with own_random_numbers():
         torch.manual_seed(config.train.seed)
         largest = max(spec.size for spec in config.views)
         backbone = build_backbone(network, size=largest, pretrained=pretrained)
@@ -335,7 +335,7 @@ def _arrange_buckets(wrapped: Any, method: JointEmbedding, config: Config, fabri
     for spec in config.views:
         sizes[spec.size] += spec.count
     devices = [fabric.device] if fabric.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), still_statistics(method):
+    with own_random_numbers(devices), still_statistics(method):
         dtype, channels = next(method.parameters()).dtype, config.network.channels or 3
         views = [
             torch.rand(count, 2, channels, size, size, dtype=dtype, device=fabric.device)

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from frossl.config import Train
+from frossl.engine import heartbeat
 from frossl.errors import InputError, LostError
 
 if TYPE_CHECKING:  # importing it takes longer than importing torch: not before a run begins
@@ -105,11 +106,18 @@ def launch(train: Train) -> Fabric:
         if wanted > 1:
             with talking(lambda: "at the start"):
                 fabric.launch()
+                heartbeat.start(_address(fabric))
     except (ValueError, MisconfigurationException) as error:  # too few devices, interactive use, and the like
         raise InputError(f"cannot use {devices} devices on {num_nodes} nodes: {error}") from None
     if wanted > 1:
         _look_after(getattr(fabric.strategy.launcher, "procs", ()))
     return fabric
+
+
+def _address(fabric: Fabric) -> str:
+    """Of the machine with the first process."""
+    environment: ClusterEnvironment = fabric.strategy.cluster_environment  # type: ignore[attr-defined]
+    return environment.main_address
 
 
 def _look_after(children: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -120,6 +128,7 @@ def _look_after(children: Sequence[subprocess.Popen[bytes]]) -> None:
             thread._child_processes = []  # type: ignore[attr-defined]
 
     def see_off() -> None:
+        heartbeat.stop()
         if dist.is_initialized():
             dist.destroy_process_group()
         for child in children:

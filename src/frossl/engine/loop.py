@@ -20,17 +20,18 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from frossl.diagnostics import LOWER_RATE, Verdict, judge
+from frossl.diagnostics import LOWER_RATE, NOT_WATCHED, Verdict, judge
+from frossl.engine import heartbeat
 from frossl.engine.build import State
 from frossl.engine.checkpoint import forget_after, newest, save
 from frossl.engine.gather import barrier, everyones, gather, largest, processes
 from frossl.engine.launch import talking
 from frossl.engine.loggers import Loggers
 from frossl.engine.step import train_step
-from frossl.errors import BadStepError, CollapseError, TrainingError
+from frossl.errors import BadStepError, CollapseError, LostError, TrainingError
 from frossl.runs import bad_file_lines
 from frossl.runs.record import LOOK
-from frossl.types import Batch, Clock, LossTerms, Watch
+from frossl.types import Batch, Clock, LossTerms, Watch, own_random_numbers
 
 report = logging.getLogger("frossl")
 
@@ -58,7 +59,10 @@ def fit(state: State, screen: Screen | None = None, watches: Sequence[Watch] = (
     """Train from `state.step` to the end, or until a signal asks to stop. `status.json` says how it ended."""
     book = Book(state, screen) if state.first else None
     try:
-        with talking(lambda: f"after step {state.step}"):
+        with (
+            heartbeat.telling(lambda error: None if book is None else book.lost(error)),
+            talking(lambda: f"after step {state.step}"),
+        ):
             reason = _walk(state, watches, book)
             bad_files = everyones(state.loader.source.bad_files())
     except BaseException as error:
@@ -128,7 +132,8 @@ class Book:
             self.folder.forget_after(state.step)
             self.pace = Pace(state)
             self.looks = [record for record in self.folder.diagnostics if record.keys() >= LOOK]
-            self.verdict = judge(self.looks, warmup=self._warmup)
+            watched = bool(self.looks) or state.config.diagnostics.share > 0
+            self.verdict = judge(self.looks, warmup=self._warmup) if watched else NOT_WATCHED
             self.good: Path | None = None if self.verdict.bad else newest(self.folder)
             """The newest checkpoint that was saved while the verdict was not a bad one."""
             self._status("running")
@@ -215,6 +220,10 @@ class Book:
             self.close(ended, reason, [self.state.loader.source.bad_files()])
             if isinstance(error, BadStepError) and error.step > 0:
                 save(self.state, spare=self.good)
+
+    def lost(self, error: LostError) -> None:
+        """How it ended, where the main thread can say no more."""
+        self._status("failed", str(error))
 
     def _bad_batch(self, error: BadStepError) -> dict[str, Any]:
         loader = self.state.loader
@@ -339,7 +348,7 @@ def stop_on_signals() -> Iterator[Stop]:
 def _private_random_state(state: State) -> Iterator[None]:
     """Every step seeds torch; the caller's random numbers stay as they were."""
     devices = [state.fabric.device] if state.fabric.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with own_random_numbers(devices):
         yield
 
 

@@ -40,7 +40,7 @@ class Observer:
         self.learner = encoder.with_backbone(networks.backbone).to(encoder.mean.device)
         self.probe: OnlineProbe | None = None
         self.knn: OnlineKnn | None = None
-        if data.train.labels is not None and (config.probe or config.knn):
+        if data.train.labels is not None and config.share > 0 and (config.probe or config.knn):
             try:
                 split = labelled_split(data)
             except InputError:

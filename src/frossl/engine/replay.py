@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from frossl.engine.build import State
 from frossl.engine.step import train_step
 from frossl.errors import BadStepError
+from frossl.types import own_random_numbers
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Replay:
 
 def replay(state: State, step: int) -> Replay:
     """Go from the checkpoint to that step without writing anything, and look at what every module gives."""
-    with torch.random.fork_rng(devices=[]):
+    with own_random_numbers():
         for batch, clock in state.loader.batches(state.step):
             state.set_lr(clock)
             if clock.step < step:

@@ -21,6 +21,7 @@ from frossl.methods import JointEmbedding
 from frossl.networks import still_statistics
 from frossl.runs import RunFolder
 from frossl.runs.machine import memory
+from frossl.types import own_random_numbers
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -65,7 +66,7 @@ def try_out(
     endless = replace(config, train=replace(config.train, epochs=ENDLESS, steps=None))
     some = replace(data, train=Part(few, None))
     state = build(endless, some, RunFolder(os.devnull), fabric, transform)
-    with torch.random.fork_rng(devices=[]):
+    with own_random_numbers():
         step_seconds = _step_seconds(state, seconds)
         image_seconds = _image_seconds(state)
     return Trial(step_seconds, image_seconds)
@@ -143,7 +144,7 @@ def _kept_bytes(method: JointEmbedding, views: Sequence[Tensor]) -> int:
         kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.random.fork_rng(devices=[]), still_statistics(method), saved_tensors_hooks(keep, lambda x: x):
+    with own_random_numbers(), still_statistics(method), saved_tensors_hooks(keep, lambda x: x):
         projected = method.project(views)
     weights = {p.untyped_storage().data_ptr() for p in method.parameters()}
     del projected  # held until here, so that no memory was counted and used again

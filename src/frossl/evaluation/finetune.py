@@ -17,6 +17,7 @@ from frossl.evaluation.split import Score, Split
 from frossl.evaluation.supervised import Schooling, zero_head
 from frossl.networks import Encoder, rates_by_depth
 from frossl.optim import build_optimizer, set_lr, warmup_cosine
+from frossl.types import own_random_numbers
 
 
 def finetune_accuracy(
@@ -55,7 +56,7 @@ def finetune_accuracy(
     optimizer = build_optimizer(model, optim, lr=lr, scales=scales)
     random = np.random.default_rng(schooling.seed)
     model.train()
-    with torch.random.fork_rng(devices=[]):
+    with own_random_numbers():
         torch.manual_seed(schooling.seed)  # for networks that drop paths
         for views, targets, clock in schooling.lessons(split.bank.among(chosen), tuned):
             if len(views) < 2:

@@ -71,7 +71,7 @@ def draw_comparison(comparison: Comparison, path: Path) -> list[Path]:
                         [scale * getattr(point, name) for point in run.online],
                         [point.percent for point in run.online],
                         color=colormaps["tab10"](i % 10),
-                        label=arm.name if j == 0 else None,
+                        label=f" {arm.name}" if j == 0 else None,  # a name may begin with _, which hides it
                         linewidth=1.2,
                         marker=".",
                         markersize=4,
@@ -94,7 +94,8 @@ def _save(draw: Callable[[Figure], None], path: Path, *, size: tuple[float, floa
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with rc_context({"svg.hashsalt": "frossl", "axes.spines.top": False, "axes.spines.right": False}):
+    plain = {"svg.hashsalt": "frossl", "axes.spines.top": False, "axes.spines.right": False}
+    with rc_context({**plain, "text.parse_math": False}):  # a name may hold $
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
         draw(figure)
