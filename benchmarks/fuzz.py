@@ -1,6 +1,6 @@
 """Does anything that a file or a command line can hold end in a traceback, a hang or a full memory?
 
-    python -m benchmarks.fuzz [--minutes 10] [--seed 0] [--targets config,records,archives,...]
+    python -m benchmarks.fuzz [--minutes 10] [--cases N] [--seed 0] [--targets config,records,archives,...]
     python -m benchmarks.fuzz --replay fuzz-found/FILE.json
 
 Each case is one command on mutated files, in a forked child with a scratch folder of its own. A case fails by
@@ -497,7 +497,7 @@ def _zip(bench: Bench, rng: random.Random) -> bytes:
         warnings.simplefilter("ignore")  # a name twice
         for name, content in _members(bench, rng):
             kinds = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
-            with contextlib.suppress(UnicodeEncodeError):
+            with contextlib.suppress(UnicodeEncodeError, IndexError):  # a name that cannot be written
                 archive.writestr(name, content, compress_type=rng.choice(kinds))
     data = bytearray(file.getvalue())
     if rng.random() < 0.4:  # a field of a central header: version, flags, method, sizes, offset
@@ -833,6 +833,7 @@ def _keep(folder: Path, case: Case, failure: Failure, name: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0, help="for all targets together")
+    parser.add_argument("--cases", type=float, default=math.inf, help="of each target, at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--targets", default=",".join(TARGETS))
     parser.add_argument("--keep", type=Path, default=Path("fuzz-found"))
@@ -854,6 +855,7 @@ def main() -> None:
             options.targets.split(","),
             seed=options.seed,
             seconds=60 * options.minutes,
+            cases=options.cases,
             keep=options.keep,
             tell=lambda line: print(line, flush=True),
         )

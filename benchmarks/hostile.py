@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
@@ -10,7 +11,6 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +49,7 @@ def environment(place: Path, **more: str) -> dict[str, str]:
 
 
 class Started:
-    """A command in a process group of its own, with what it says in a file."""
+    """A command in a process group of its own, with what it says in a file; it does not outlive us."""
 
     def __init__(self, arguments: list[str | Path], place: Path, *, log: Path, **more: str) -> None:
         self.arguments, self.log = [str(a) for a in arguments], log
@@ -65,6 +65,7 @@ class Started:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        atexit.register(self.kill)
 
     @property
     def alive(self) -> bool:
@@ -95,16 +96,9 @@ class Started:
         return self.process.returncode
 
 
-def wait_for(condition: Callable[[], bool], started: Started, *, seconds: float = 120.0) -> bool:
-    """Whether it came true while the process was alive."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if condition():
-            return started.alive
-        if not started.alive:
-            return False
-        time.sleep(0.001)
-    return False
+def end_on_term() -> None:
+    """A harness that is told to end takes its commands with it."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
 
 
 def digest(path: Path) -> str:
@@ -181,8 +175,11 @@ def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
-def run_problems(run: Path, *, encoder: str | None = None, closed: bool = True) -> list[str]:
-    """What is wrong with a run that came to its end. encoder: the digest that its weights must have."""
+def run_problems(run: Path, *, encoder: str, closings: int = 1) -> list[str]:
+    """What is wrong with a run that came to its end.
+
+    encoder: the digest that its weights must have. closings: how often it has come to an end.
+    """
     found = damaged(run)
     if any(".jsonl" in one or "status.json" in one for one in found):
         return found
@@ -193,16 +190,15 @@ def run_problems(run: Path, *, encoder: str | None = None, closed: bool = True) 
     if steps != list(range(1, status.get("total", 0) + 1)):
         found.append(f"metrics.jsonl has {len(steps)} steps, {len(set(steps))} of them different")
     brief = [one for one in lines(run / "evaluation.jsonl") if "brief" in one["protocol"]]
-    if closed and len(brief) != 1:
+    if len(brief) != closings:
         found.append(f"evaluation.jsonl has {len(brief)} closing records")
-    if encoder is not None:
-        now = digest(run / "encoder.safetensors") if (run / "encoder.safetensors").is_file() else "missing"
-        if now != encoder:
-            found.append(f"encoder {now} in place of {encoder}")
+    file = run / "encoder.safetensors"
+    if (now := digest(file) if file.is_file() else "missing") != encoder:
+        found.append(f"encoder {now} in place of {encoder}")
     return found
 
 
-def refused(started: Started) -> bool:
-    """Exit code 2 and one line, which says who else writes."""
+def one_line(started: Started) -> str | None:
+    """The one line in which a command said what was wrong; None where there is not exactly one."""
     said = [line for line in started.said.splitlines() if line.startswith("frossl")]
-    return started.process.returncode == 2 and len(said) == 1 and "Traceback" not in started.said
+    return said[0] if len(said) == 1 and "Traceback" not in started.said else None

@@ -31,6 +31,7 @@ from benchmarks.hostile import (
     Started,
     damaged,
     digests,
+    end_on_term,
     files,
     lines,
     run_problems,
@@ -302,6 +303,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--place", type=Path, help="keep everything here, to be looked at")
     options = parser.parse_args()
+    end_on_term()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         place = options.place or Path(scratch)
         matrix = Matrix(place, seed=options.seed, tell=lambda line: print(line, flush=True))
