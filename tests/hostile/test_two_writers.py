@@ -1,9 +1,8 @@
-"""Two commands on one run folder at once: one waits, one is refused in one line, or both results are whole."""
+"""Two commands on one run folder at once: one waits, is refused in one line, or both results are whole."""
 
 from __future__ import annotations
 
 import pytest
-
 from benchmarks.two_writers import PAIRS, Stage
 
 
