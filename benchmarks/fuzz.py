@@ -311,11 +311,10 @@ def mutated_bytes(content: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
-def mutated_value(value: Any, rng: random.Random, depth: int = 0) -> Any:
-    """Something somewhere in lists and tables is of another kind, missing, or there too."""
-    inner = isinstance(value, (dict, list)) and value and rng.random() < 0.85
-    if not inner:
-        return rng.choice(ODD)
+def mutated_value(value: Any, rng: random.Random) -> Any:
+    """Something somewhere in lists and tables is another number, of another kind, missing, or there too."""
+    if not isinstance(value, (dict, list)) or not value or rng.random() < 0.15:
+        return _near(value, rng) if rng.random() < 0.4 else rng.choice(ODD)
     copy = dict(value) if isinstance(value, dict) else list(value)
     key = rng.choice(list(copy)) if isinstance(copy, dict) else rng.randrange(len(copy))
     match rng.randrange(8):
@@ -328,8 +327,19 @@ def mutated_value(value: Any, rng: random.Random, depth: int = 0) -> Any:
         case 3 if isinstance(copy, list):
             copy += copy
         case _:
-            copy[key] = mutated_value(copy[key], rng, depth + 1)
+            copy[key] = mutated_value(copy[key], rng)
     return copy
+
+
+def _near(value: Any, rng: random.Random) -> Any:
+    """Another value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return rng.choice((value + 1, value - 1, -value, 2 * value, 1000 * value, value / 3))
+    if isinstance(value, str):
+        return rng.choice((value[:-1], value * 2, value.upper(), f" {value}"))
+    return rng.choice(ODD)
 
 
 def as_json(value: Any) -> bytes:
