@@ -656,13 +656,13 @@ def weights_case(bench: Bench, rng: random.Random) -> Case:
         case _:
             known = header["__metadata__"]
             key = rng.choice(list(known))
-            known[key] = mutated_json(known[key].encode(), rng).decode("utf-8", "replace")
-            if rng.random() < 0.4:
-                with contextlib.suppress(ValueError, TypeError, KeyError):
-                    design = json.loads(header["__metadata__"][key])
-                    field, value = rng.choice(CLAIMS)
-                    (design["network"] if field in design["network"] else design)[field] = value
-                    known[key] = json.dumps(design)
+            design = json.loads(known[key])
+            if rng.random() < 0.5:
+                name, value = rng.choice(CLAIMS)
+                (design["network"] if name in design["network"] else design)[name] = value
+            else:
+                design = mutated_value(design, rng)
+            known[key] = json.dumps(design)
     text = as_json(header)
     size = len(text) if rng.random() < 0.9 else rng.choice((0, 1, 1 << 20, (1 << 63) - 1, (1 << 64) - 1))
     return _weights(size.to_bytes(8, "little") + text + rest, rng)
@@ -752,7 +752,8 @@ def command_case(bench: Bench, rng: random.Random) -> Case:
 
 def _value(flag: str, parameter: Any, rng: random.Random) -> str:
     """Of the option's own kind mostly."""
-    number = parameter.type.name in ("integer", "float")
+    kind = str(getattr(parameter, "bare_type", None) or parameter.type).lower()  # as typer names it, or click
+    number = "int" in kind or "float" in kind
     if flag in ALONE:
         return rng.choice(("1", "0", "-1", "x", ""))
     if rng.random() < 0.15:
