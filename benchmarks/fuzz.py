@@ -722,7 +722,7 @@ def command_case(bench: Bench, rng: random.Random) -> Case:
 
     verbs: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     verb = rng.choice(sorted(set(verbs) - LONG))
-    arguments, options = [], list[str]()
+    arguments, options, odd = list[str](), list[str](), rng.choice((0.05, 0.2, 0.5))
     for parameter in verbs[verb].params:
         flag = next((name for name in parameter.opts if name.startswith("--")), None)
         if flag is None:
@@ -733,8 +733,8 @@ def command_case(bench: Bench, rng: random.Random) -> Case:
                 rng.choice((0, 1, 2, 3)) if parameter.nargs == -1 else rng.choice((0, 1, 1, 1, 1, 1, 1, 2))
             )
             for _ in range(count):
-                arguments.append(rng.choice(usual) if rng.random() < 0.6 else rng.choice(PATHS))
-        elif flag != "--help" and (parameter.required or rng.random() < 2.5 / len(verbs[verb].params)):
+                arguments.append(rng.choice(PATHS) if rng.random() < odd else rng.choice(usual))
+        elif flag != "--help" and (parameter.required or rng.random() < 2 / len(verbs[verb].params)):
             options += [flag] if parameter.is_flag else [flag, _value(flag, parameter, rng)]
     if verb == "watch" and "--once" not in options:
         options.append("--once")
