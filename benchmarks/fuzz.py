@@ -714,40 +714,50 @@ WORDS = (
 )  # fmt: skip
 
 
+USUAL = {
+    "data": ("photos", "list.txt", "packed"),
+    "kind": ("methods", "backbones", "data", "views", "recipes", "runs"),
+    "name": ("demo", "default", "continue"),
+}
+"""What arguments are, where they are not runs."""
+
+
 def command_case(bench: Bench, rng: random.Random) -> Case:
-    """Verbs and their options, as the command line itself lists them, with values that are often odd."""
+    """Verbs and their options, as the command line itself lists them, with values of which some are odd."""
     import typer.main
 
     from frossl.cli import app
 
     verbs: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     verb = rng.choice(sorted(set(verbs) - LONG))
-    arguments, options, odd = list[str](), list[str](), rng.choice((0.05, 0.2, 0.5))
-    for parameter in verbs[verb].params:
+    parameters, odd = verbs[verb].params, rng.choice((0.05, 0.2, 0.5))
+    words = [verb]
+    for parameter in parameters:
         flag = next((name for name in parameter.opts if name.startswith("--")), None)
         if flag is None:
-            usual = (
-                ("photos", "list.txt", "packed") if parameter.name == "data" else ("run", "run", "stopped")
-            )
-            count = (
-                rng.choice((0, 1, 2, 3)) if parameter.nargs == -1 else rng.choice((0, 1, 1, 1, 1, 1, 1, 2))
-            )
-            for _ in range(count):
-                arguments.append(rng.choice(PATHS) if rng.random() < odd else rng.choice(usual))
-        elif flag != "--help" and (parameter.required or rng.random() < 2 / len(verbs[verb].params)):
-            options += [flag] if parameter.is_flag else [flag, _value(flag, parameter, rng)]
-    if verb == "watch" and "--once" not in options:
-        options.append("--once")
-    if verb in ("pretrain", "views") and rng.random() < 0.7:
-        options = ["--recipe", "demo", *options]
+            words += _arguments(parameter, odd, rng)
+        elif flag != "--help" and (parameter.required or rng.random() < 2 / len(parameters)):
+            words += [flag] if parameter.is_flag else [flag, _value(flag, parameter, rng)]
+    if verb == "watch" and "--once" not in words:
+        words.append("--once")
     if verb == "pretrain":
-        options += ["--set", "train.view_kernel=torch", *(["--epochs", "1"] if rng.random() < 0.5 else [])]
-    everything = [*arguments, *options]
+        words += [
+            "--set",
+            "train.view_kernel=torch",
+            *rng.choice(([], ["--epochs", "1", "--recipe", "demo"])),
+        ]
     if rng.random() < 0.05:
-        everything.insert(
-            rng.randrange(len(everything) + 1), rng.choice(("--x", "-h", "--", "--version", "-1"))
-        )
-    return Case("command", _printable([verb, *everything]))
+        words.insert(rng.randrange(1, len(words) + 1), rng.choice(("--x", "-h", "--", "--version", "-1")))
+    return Case("command", _printable(words))
+
+
+def _arguments(parameter: Any, odd: float, rng: random.Random) -> list[str]:
+    """Of one parameter: as many as it takes, mostly."""
+    usual = USUAL.get(parameter.name, ("run", "run", "stopped"))
+    count = rng.choice((1, 2, 3)) if parameter.nargs == -1 else 1
+    if rng.random() < odd / 2:
+        count = rng.choice((0, 2))
+    return [rng.choice(PATHS if rng.random() < odd else usual) for _ in range(count)]
 
 
 def _value(flag: str, parameter: Any, rng: random.Random) -> str:
