@@ -658,8 +658,8 @@ def weights_case(bench: Bench, rng: random.Random) -> Case:
             key = rng.choice(list(known))
             design = json.loads(known[key])
             if rng.random() < 0.5:
-                name, value = rng.choice(CLAIMS)
-                (design["network"] if name in design["network"] else design)[name] = value
+                for name, value in rng.sample(CLAIMS, rng.choice((1, 1, 2, 3))):
+                    (design["network"] if name in design["network"] else design)[name] = value
             else:
                 design = mutated_value(design, rng)
             known[key] = json.dumps(design)
@@ -669,10 +669,11 @@ def weights_case(bench: Bench, rng: random.Random) -> Case:
 
 
 CLAIMS: tuple[tuple[str, Any], ...] = (
-    ("width", 16), ("width", 1e9), ("width", "1"), ("backbone", "vit_giant_patch14_dinov2"),
-    ("backbone", "resnet152"), ("backbone", "hf-hub:timm/resnet18"), ("backbone", "local-dir:."),
-    ("channels", 10**6), ("channels", 0), ("channels", -1), ("stages", 9), ("stem", "x"),
-    ("view_size", 10**6), ("view_size", 0), ("size", 10**9),
+    ("stages", None), ("stem", "native"), ("width", 16), ("width", 1e9), ("width", "1"),
+    ("backbone", "vit_giant_patch14_dinov2"), ("backbone", "resnet152"),
+    ("backbone", "hf-hub:timm/resnet18"), ("backbone", "local-dir:."), ("channels", 10**6),
+    ("channels", 0), ("channels", -1), ("stages", 9), ("stem", "x"), ("view_size", 10**6),
+    ("view_size", 0), ("size", 10**9),
 )  # fmt: skip
 
 
