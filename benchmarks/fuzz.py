@@ -39,7 +39,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Failure:
-    """kind: traceback, signal, hang, memory, lines or control. where: the innermost line of frossl's."""
+    """kind: traceback, signal, hang, memory, exit, lines or control. where: the innermost line of frossl's."""
 
     kind: str
     what: str
@@ -136,7 +136,10 @@ class Bench:
             child = os.fork()
             if child == 0:
                 _child(case, folder, said)
-            return _watched(child, said)
+            failure, code = _watched(child, said)
+            if failure is not None and not failure.where:  # no line of ours is known: the verb is
+                failure = replace(failure, where=case.arguments[0])
+            return failure, code
 
     def base_images(self, rng: random.Random) -> bytes:
         i = rng.randrange(12)
