@@ -85,7 +85,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Failure:
-    """kind: traceback, signal, hang, memory, exit, lines or control. where: the innermost line of frossl's."""
+    """kind: traceback, signal, hang, memory, exit, lines or control. where: the innermost line of ours."""
 
     kind: str
     what: str
