@@ -414,9 +414,10 @@ def test_a_run_that_has_ended_is_shown_once(run, state, reason, words):
     run.metrics.append(record(40))
     verdict = {"kind": "learning", "reason": "the loss falls", "advice": ""}
     run.write_status(state, step=41, total=1716, reason=reason, verdict=verdict)
-    line, last = out_of(run)
+    line, *said, last = out_of(run)
     assert line.startswith("step 41/1716")
     assert line.endswith("learning")
+    assert said == (["learning: the loss falls", "accuracy not measured"] if state == "finished" else [])
     assert last == words
     shown = "\n".join(drawn(Follower(run).story(), 100, 30))
     for text in (

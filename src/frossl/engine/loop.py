@@ -127,7 +127,8 @@ class Book:
             self.folder.forget_after(state.step)
             self.pace = Pace(state)
             self.looks = [record for record in self.folder.diagnostics if "verdict" in record]
-            self.verdict = judge(self.looks, warmup=self._warmup)
+            self.asked = [record for record in self.folder.diagnostics if "knn_gain" in record]
+            self.verdict = judge(self.looks, warmup=self._warmup, asked=self.asked)
             self.good: Path | None = None if self.verdict.bad else newest(self.folder)
             """The newest checkpoint that was saved while the verdict was not a bad one."""
             self._status("running")
@@ -171,9 +172,12 @@ class Book:
         """looked: of the embeddings, so that a verdict can be made."""
         record = {**record, "step": self.state.step, "seconds": self.pace.so_far()}
         with self._writing():
+            if "knn_gain" in record:
+                self.asked.append(record)
             if looked:
                 self.looks.append(record)
-                earlier, self.verdict = self.verdict, judge(self.looks, warmup=self._warmup)
+                earlier = self.verdict
+                self.verdict = judge(self.looks, warmup=self._warmup, asked=self.asked)
                 record |= {"verdict": self.verdict.kind, "reason": self.verdict.reason}
                 record |= {"advice": self.verdict.advice} if self.verdict.advice else {}
                 if self.verdict.kind != earlier.kind:
