@@ -37,7 +37,7 @@ def stripes(folder: Path, count: int = STRIPES, size: int = 16) -> Path:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    """`below`: a run that stays below raw pixels. `forgot`: one from its weights, at a rate that breaks them."""
+    """`below`: a run that stays below raw pixels. `forgot`: from its weights, at a rate that breaks them."""
     place = tmp_path_factory.mktemp("verdicts")
     stripes(place / "images")
     below = frossl.pretrain(
