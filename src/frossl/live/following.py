@@ -94,6 +94,7 @@ class Follower:
             story.look(look)
         for record in records:
             story.step(record["step"], story.total, record, fresh=False)
+        story.conclude()
         if up_to is not None:
             story.begin(up_to)
         return story
@@ -110,6 +111,7 @@ class Follower:
             screen.look(look)
         for record in self.metrics.read():
             screen.step(record["step"], screen.story.total, record)
+        screen.story.conclude()
 
     def _state(self, story: Story) -> None:
         """Status, checkpoints and bad files, where they have changed."""

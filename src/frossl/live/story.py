@@ -111,7 +111,13 @@ class Story:
         self.now, self.total = max(self.now, status["step"]), status["total"] or self.total
         self.state, self.ending = status["state"], harmless(status["reason"])
         self._said = status.get("verdict") or {}
-        if self._said and (self.state != "running" or (self._said_of(self.kind) and not self.reason)):
+        ended = self.state not in ("running", "finished")
+        if self._said and (ended or (self._said_of(self.kind) and not self.reason)):
+            self._judge(self._said)
+
+    def conclude(self) -> None:
+        """After all looks: the verdict on a run that has finished weighs more than they do."""
+        if self.state == "finished" and self._said:
             self._judge(self._said)
 
     def _said_of(self, kind: str) -> Mapping[str, str]:
