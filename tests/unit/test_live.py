@@ -414,9 +414,10 @@ def test_a_run_that_has_ended_is_shown_once(run, state, reason, words):
     run.metrics.append(record(40))
     verdict = {"kind": "learning", "reason": "the loss falls", "advice": ""}
     run.write_status(state, step=41, total=1716, reason=reason, verdict=verdict)
-    line, last = out_of(run)
+    line, *said, last = out_of(run)
     assert line.startswith("step 41/1716")
     assert line.endswith("learning")
+    assert said == (["learning: the loss falls", "accuracy not measured"] if state == "finished" else [])
     assert last == words
     shown = "\n".join(drawn(Follower(run).story(), 100, 30))
     for text in (
@@ -425,6 +426,26 @@ def test_a_run_that_has_ended_is_shown_once(run, state, reason, words):
         "vicreg  resnet18  100 images  photos",
     ):
         assert text in shown
+
+
+def test_what_a_finished_run_came_to_is_shown_above_its_last_look(run):
+    run.metrics.append(record(40))
+    run.diagnostics.append(look(40, "learning", "the loss falls"))
+    rows = {"pixels": 60.0, "untrained": 30.0, "trained": 40.0}
+    interval = {row: [percent - 3, percent + 3] for row, percent in rows.items()}
+    run.evaluation.append(
+        {"step": 41, "data": "photos", "protocol": "kNN, k 20, brief", "images": 1000, "percent": rows,
+         "interval": interval}
+    )  # fmt: skip
+    verdict = {"kind": "learning", "reason": "the loss falls", "advice": ""}
+    run.write_status("finished", step=41, total=1716, verdict=verdict)
+    line, said, training, _ = out_of(run)
+    assert line.endswith("no better than pixels")
+    assert said.startswith("no better than pixels: kNN is right on 40.0% of 1,000 test images")
+    assert training == "while training: learning: the loss falls"
+    shown = "\n".join(drawn(Follower(run).story(), 100, 30))
+    assert "no better than pixels  kNN is right on 40.0%" in shown
+    assert "while training: learning" in shown
 
 
 def test_news_are_followed_to_the_end(run):

@@ -98,8 +98,9 @@ def test_a_whole_run_has_every_section_in_order_and_headings_that_do_not_skip(ru
 def test_the_numbers_of_the_run_are_said(run):
     page = report(run)
     header = page.text["header"]
-    for said in ("whole", "finished at step 400 of 400", "learning", "the loss falls", "go on", "1,000"):
+    for said in ("whole", "finished at step 400 of 400", "learning: the loss falls", "go on", "1,000"):
         assert said in header
+    assert "better than pixels and untrained" in header
     assert "45.0%" in header
     assert "pixels 30.0, untrained 25.0" in header
     assert "42.0–48.0" in page.text["accuracy"]

@@ -177,6 +177,45 @@ def test_growing_weights_and_a_loss_that_is_not_finite_are_divergence(change, re
     assert "lower rate" in verdict.advice
 
 
+def asked(*gains: float, width: float = 4.0) -> list[dict]:
+    """Online neighbours that began with 60%."""
+    return [
+        {"knn": 60 + gain, "knn_gain": gain, "knn_gain_low": gain - width, "knn_gain_high": gain + width}
+        for gain in gains
+    ]
+
+
+def test_neighbours_below_the_start_three_times_in_a_row_are_forgetting():
+    verdict = judge(looks(), asked=asked(1.0, -9.0, -10.0, -11.5))
+    assert (verdict.kind, verdict.bad, verdict.stop) == ("forgetting", False, False)
+    assert "48.5%" in verdict.reason
+    assert "60.0%" in verdict.reason
+    assert "(-11.5 points, 95% interval -15.5 to -7.5)" in verdict.reason
+    assert "--lr" in verdict.advice
+
+
+@pytest.mark.parametrize(
+    "gains",
+    [
+        (-9.0, -9.0),  # twice
+        (-9.0, -9.0, -9.0, -3.0),  # the last one within the error
+        (-9.0, -9.0, -3.0, -9.0, -9.0),  # not in a row
+        (),
+    ],
+)
+def test_fewer_or_uncertain_losses_are_no_forgetting(gains):
+    assert judge(looks(), asked=asked(*gains)).kind == "learning"
+
+
+def test_a_collapse_is_worse_than_forgetting():
+    flat = looks(400, rank=lambda t: 1 + 8 * math.exp(-t / 8))
+    assert judge(flat, asked=asked(-9.0, -9.0, -9.0)).kind == "collapsing"
+
+
+def test_forgetting_is_told_before_the_warm_up_is_over():
+    assert judge(looks(20), asked=asked(-9.0, -9.0, -9.0)).kind == "forgetting"
+
+
 def test_log_spaced_steps_are_twenty_a_decade():
     chosen = [step for step in range(1, 100_001) if log_spaced(step)]
     assert chosen[:12] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13]

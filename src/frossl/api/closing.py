@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import math
 from dataclasses import replace
 
@@ -21,9 +20,8 @@ from frossl.errors import FrosslError
 from frossl.evaluation import Labelled, extract, labelled_split
 from frossl.networks import Encoder
 from frossl.reporting import Sample, write_report
-from frossl.runs import RunFolder
-
-report = logging.getLogger("frossl")
+from frossl.runs import RunFolder, outcome_of
+from frossl.runs.outcome import NOT_MEASURED
 
 LARGEST_BANK, SMALLEST_BANK = 2000, 200
 """Images that neighbours are sought among, at the end of a run with labels, for half as many."""
@@ -59,29 +57,32 @@ def sample_size(training: float) -> int:
 def close(
     folder: RunFolder, config: Config, data: Dataset, encoder: Encoder, *, training: float
 ) -> dict[str, Comparison]:
-    """Evaluate briefly where there are labels, keep a sample, write the report."""
-    found = evaluate_briefly(folder, config, data, encoder, bank=bank_size(training))
+    """Evaluate briefly where there are labels, keep a sample, settle the verdict, write the report."""
+    found: dict[str, Comparison] = {}
+    why = ""
+    try:
+        found = evaluate_briefly(folder, config, data, encoder, bank=bank_size(training))
+    except FrosslError as error:  # no labels or too few, weights that are gone, a broken encoder
+        why = str(error)
     take_sample(folder, config, data, encoder, images=sample_size(training))
+    _settle_verdict(folder, why)
     write_report([folder.path], folder.report)
     return found
+
+
+def _settle_verdict(folder: RunFolder, why: str) -> None:
+    """Write into the status what came of the run. why: accuracy was not measured, if it was not."""
+    status = folder.read_status()
+    status["verdict"] = outcome_of(folder)
+    if why and status["verdict"].get("accuracy", "").startswith(NOT_MEASURED):
+        status["verdict"]["accuracy"] = f"{NOT_MEASURED}: {why}"
+    folder.write_json("status.json", status)
 
 
 def evaluate_briefly(
     folder: RunFolder, config: Config, data: Dataset, encoder: Encoder, *, bank: int
 ) -> dict[str, Comparison]:
-    """kNN among a few images beside pixels and the untrained network; where that cannot be measured, why."""
-    if data.train.labels is None:
-        return {}
-    try:
-        return _measured_briefly(folder, config, data, encoder, bank=bank)
-    except FrosslError as error:  # too few labels or readable images, or weights that are gone
-        report.warning("accuracy was not measured: %s", error)
-        return {}
-
-
-def _measured_briefly(
-    folder: RunFolder, config: Config, data: Dataset, encoder: Encoder, *, bank: int
-) -> dict[str, Comparison]:
+    """kNN among a few images beside pixels and the untrained network; an error says why it cannot be."""
     split, encoders = labelled_split(data), encoders_of(config, encoder)
     among, tested = split.bank.at_most(bank), split.test.at_most(bank // 2)
     note = f"{split.note}: {len(tested.ids):,} images, with neighbours among {len(among.ids):,}"

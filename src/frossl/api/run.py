@@ -12,7 +12,7 @@ from frossl.api.subject import Comparison, Where
 from frossl.artifacts import load_encoder
 from frossl.config import Config
 from frossl.networks import Encoder
-from frossl.runs import RunFolder
+from frossl.runs import RunFolder, outcome_of
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,11 @@ class Run:
     def status(self) -> dict[str, Any]:
         """`state` (running, finished, stopped, failed), `step`, `total`, `reason`, `verdict`."""
         return RunFolder.open(self.path).read_status()
+
+    @property
+    def verdict(self) -> dict[str, str]:
+        """What came of it, by what was measured so far: `kind`, `reason`, `advice` (docs/diagnostics.md)."""
+        return outcome_of(RunFolder.open(self.path))
 
     @property
     def interrupted(self) -> bool:

@@ -17,6 +17,7 @@ from frossl.config import Config, Data, Device
 from frossl.data import Dataset, with_test
 from frossl.errors import InputError
 from frossl.evaluation import (
+    Difference,
     Score,
     Split,
     labelled_split,
@@ -75,8 +76,14 @@ class Comparison:
         """95%, low and high."""
         return {row: [round(x, 2) for x in score.interval] for row, score in self.scores.items()}
 
+    def differences(self) -> dict[str, Difference]:
+        """How far the trained network is above each other row."""
+        others = {row: score for row, score in self.scores.items() if row != "trained"}
+        return {row: Difference.between(self.trained, score) for row, score in others.items()}
+
     def to_json(self) -> dict[str, Any]:
         """Every figure with its interval and the name of its protocol."""
+        differences = self.differences()
         top5 = {row: round(score.top5, 2) for row, score in self.scores.items() if score.top5 is not None}
         return {
             "protocol": self.protocol,
@@ -85,6 +92,10 @@ class Comparison:
             "percent": self.percents(),
             "deviation": self.deviations(),
             "interval": self.intervals(),
+            "difference": {row: round(found.points, 2) for row, found in differences.items()},
+            "difference_interval": {
+                row: [round(x, 2) for x in found.interval] for row, found in differences.items()
+            },
             **({"top5": top5} if top5 else {}),
         }
 

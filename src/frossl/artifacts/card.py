@@ -9,7 +9,8 @@ from typing import Any
 from frossl.artifacts.design import Design
 from frossl.config import Config
 from frossl.networks import Encoder
-from frossl.runs import RunFolder
+from frossl.runs import RunFolder, outcome_of
+from frossl.runs.outcome import NOT_MEASURED
 
 ROWS = {
     "pixels": "raw pixels",
@@ -49,6 +50,7 @@ def model_card(encoder: Encoder, design: Design, folder: RunFolder, format: str 
             "",
             "## How good it is",
             "",
+            *_verdict(folder),
             *_figures(folder),
             "",
             "## How images come in",
@@ -155,13 +157,24 @@ def plain(text: str) -> str:
     return f"`{visible.strip() or '?'}`"
 
 
+def _verdict(folder: RunFolder) -> list[str]:
+    """What came of the run; why accuracy was not measured is left out, as it may name a path."""
+    found, lines = outcome_of(folder), []
+    if found.get("kind") not in (None, "warming up"):
+        lines = [f"**{found['kind']}**: {found.get('reason', '')}."]
+        lines += [f"What to try: {found['advice']}."] if found.get("advice") else []
+    if accuracy := found.get("accuracy"):
+        lines += [f"{NOT_MEASURED.capitalize() if accuracy.startswith(NOT_MEASURED) else accuracy}."]
+    return [text for line in lines for text in (line, "")]
+
+
 def _figures(folder: RunFolder) -> list[str]:
     """The last figures of each protocol on each data set, with their intervals."""
     step = folder.read_status()["step"]  # other checkpoints are other encoders
     records = [record for record in folder.evaluation if record["step"] == step]
     last = {(record["protocol"], record.get("data", "")): record for record in records}
     if not last:
-        return ["Not measured yet; where there are labels, `frossl knn` and `frossl probe` do."]
+        return ["Where there are labels, `frossl knn` and `frossl probe` measure it."]
     rows = dict.fromkeys(row for record in last.values() for row in record["percent"])
     titles = [f"{protocol}, {plain(Path(data).name)}" for protocol, data in last]
     return [

@@ -55,6 +55,7 @@ def demo(
     if not result.comparisons:
         return _stopped(result.run)
     table(result.comparisons, to_stderr=json)
+    _say_verdict(result.run, to_stderr=json)
     say(f"run folder: {result.run.path}", to_stderr=json)
     if json:
         print_json(
@@ -64,6 +65,7 @@ def demo(
                 **{name: comparison.percents() for name, comparison in result.comparisons.items()},
                 "deviation": {name: c.deviations() for name, c in result.comparisons.items()},
                 "interval": {name: c.intervals() for name, c in result.comparisons.items()},
+                "verdict": result.run.verdict,
             }
         )
     return 0
@@ -226,17 +228,13 @@ def _ended(run: Run, *, quiet: bool, json: bool = False) -> int:
     if not run.interrupted:
         _found(run, quiet=quiet, to_stderr=json)
     if json:
-        print_json({"run": str(run.path), **status, "evaluation": run.evaluation})
+        print_json({"run": str(run.path), **status, "verdict": run.verdict, "evaluation": run.evaluation})
     return code
 
 
 def _found(run: Run, *, quiet: bool, to_stderr: bool) -> None:
     """The verdict, the accuracies where there are labels, and where all of it is."""
-    verdict, looks = run.status.get("verdict", {}), [look for look in run.diagnostics if "verdict" in look]
-    if verdict.get("kind") not in (None, "warming up"):
-        advice = f"; {verdict['advice']}" if verdict["advice"] else ""
-        cost = f" (diagnostics took {looks[-1]['share']:.1%} of the time)" if looks else ""
-        say(f"verdict: {verdict['kind']}: {verdict['reason']}{advice}{cost}", to_stderr=to_stderr)
+    _say_verdict(run, to_stderr=to_stderr)
     for record in run.evaluation[-1:]:
         figures = [f"{TITLES.get(row, row)} {percent:.1f}" for row, percent in record["percent"].items()]
         say(
@@ -248,6 +246,20 @@ def _found(run: Run, *, quiet: bool, to_stderr: bool) -> None:
     if not quiet and not run.evaluation:
         place = quoted(run.path)
         say(f"did it learn? frossl knn {place} (takes folder names as labels)", to_stderr=to_stderr)
+
+
+def _say_verdict(run: Run, *, to_stderr: bool) -> None:
+    from frossl.live.words import harmless
+    from frossl.runs.outcome import ALSO
+
+    verdict, looks = run.verdict, [look for look in run.diagnostics if "share" in look]
+    if verdict.get("kind") not in (None, "warming up"):
+        said = "; ".join(verdict[name] for name in ("reason", "advice") if verdict.get(name))
+        cost = f" (diagnostics took {looks[-1]['share']:.1%} of the time)" if looks else ""
+        say(f"verdict: {verdict['kind']}: {said}{cost}", to_stderr=to_stderr)
+    for name in ALSO:
+        if verdict.get(name):
+            say(harmless(verdict[name]), to_stderr=to_stderr)
 
 
 def _stopped(run: Run, *, to_stderr: bool = False) -> int:

@@ -1,4 +1,5 @@
-"""Is it learning? One plain word, from what a run has recorded of itself so far. No label is asked for."""
+"""Is it learning? One plain word, from what a run has recorded of itself so far. It needs no labels;
+where there are some, it notices forgetting, too."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any, Literal
 
-Kind = Literal["warming up", "learning", "saturated", "stalled", "collapsing", "diverging", "not watched"]
+Kind = Literal[
+    "warming up", "learning", "saturated", "stalled", "forgetting", "collapsing", "diverging", "not watched"
+]
 
 EARLY = 50
 """Steps of which nothing is said yet but that they were bad."""
@@ -35,6 +38,10 @@ LITTLE = 0.05
 LOWER_RATE = "try a lower rate (--lr), a tenth of it to begin with"
 MORE_VARIANCE = (
     "give the term that spreads more weight ([objective.options]), a larger batch, or a lower rate"
+)
+GENTLER = (
+    "try a lower rate (--lr), more frozen layers (--set network.freeze=N) or fewer steps; "
+    "`frossl checkpoints RUN` measures those that are kept"
 )
 
 
@@ -74,11 +81,12 @@ WATCHED = {
 }
 
 
-def judge(looks: Looks, *, warmup: int = 0) -> Verdict:
-    """warmup: the steps over which the rate rises."""
+def judge(looks: Looks, *, warmup: int = 0, asked: Looks = ()) -> Verdict:
+    """warmup: the steps over which the rate rises. asked: records of online neighbours, with `knn_gain`: how
+    far they are above those of the network before the first step."""
     if not looks:
         return Verdict("warming up", "nothing has been looked at yet")
-    if bad := _diverging(looks) or _collapsing(looks):
+    if bad := _diverging(looks) or _collapsing(looks) or _forgetting(asked):
         return bad
     step = looks[-1]["step"]
     if step < max(EARLY, warmup):
@@ -131,6 +139,18 @@ def _collapsing(looks: Looks) -> Verdict | None:
         reason = f"dimensionally: the projections have rank {rank:.1f} left, of {peak:.0f} at most so far"
         return Verdict("collapsing", reason, MORE_VARIANCE)
     return None
+
+
+def _forgetting(asked: Looks) -> Verdict | None:
+    latest = asked[-LATEST:]
+    if len(latest) < LATEST or any(record["knn_gain_high"] >= 0 for record in latest):
+        return None
+    knn, gain, low, high = (latest[-1][name] for name in ("knn", "knn_gain", "knn_gain_low", "knn_gain_high"))
+    reason = (
+        f"online kNN is right on {knn:.1f}%, and was on {knn - gain:.1f}% before the first step ({gain:+.1f} "
+        f"points, 95% interval {low:+.1f} to {high:+.1f}): below it beyond the error {LATEST} times in a row"
+    )
+    return Verdict("forgetting", reason, GENTLER)
 
 
 @dataclass(frozen=True)

@@ -132,8 +132,9 @@ class Book:
             self.folder.forget_after(state.step)
             self.pace = Pace(state)
             self.looks = [record for record in self.folder.diagnostics if record.keys() >= LOOK]
+            self.asked = [record for record in self.folder.diagnostics if "knn_gain" in record]
             watched = bool(self.looks) or state.config.diagnostics.share > 0
-            self.verdict = judge(self.looks, warmup=self._warmup) if watched else NOT_WATCHED
+            self.verdict = self._judge() if watched else NOT_WATCHED
             self.good: Path | None = None if self.verdict.bad else newest(self.folder)
             """The newest checkpoint that was saved while the verdict was not a bad one."""
             self._status("running")
@@ -177,9 +178,12 @@ class Book:
         """looked: of the embeddings, so that a verdict can be made."""
         record = {**record, "step": self.state.step, "seconds": self.pace.so_far()}
         with self._writing():
+            if "knn_gain" in record:
+                self.asked.append(record)
             if looked:
                 self.looks.append(record)
-                earlier, self.verdict = self.verdict, judge(self.looks, warmup=self._warmup)
+                earlier = self.verdict
+                self.verdict = judge(self.looks, warmup=self._warmup, asked=self.asked)
                 record |= {"verdict": self.verdict.kind, "reason": self.verdict.reason}
                 record |= {"advice": self.verdict.advice} if self.verdict.advice else {}
                 if self.verdict.kind != earlier.kind:

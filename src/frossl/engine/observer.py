@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from frossl.config import Diagnostics
 from frossl.data import Dataset
 from frossl.diagnostics import diagnose, log_spaced
 from frossl.errors import FrosslError, InputError
-from frossl.evaluation import OnlineKnn, OnlineProbe, labelled_split, online_labels
+from frossl.evaluation import OnlineKnn, OnlineProbe, Score, labelled_split, online_labels
 from frossl.methods import JointEmbedding
 from frossl.networks import Encoder
 from frossl.types import Clock, LossTerms
@@ -40,6 +41,8 @@ class Observer:
         self.learner = encoder.with_backbone(networks.backbone).to(encoder.mean.device)
         self.probe: OnlineProbe | None = None
         self.knn: OnlineKnn | None = None
+        self._start: Encoder | None = None
+        """As it is before the first step, until neighbours were asked about it: that costs no time then."""
         if data.train.labels is not None and config.share > 0 and (config.probe or config.knn):
             try:
                 split = labelled_split(data)
@@ -51,6 +54,8 @@ class Observer:
                 self.probe = OnlineProbe(encoder.num_features, labels, device=device)
             if split is not None and config.knn:
                 self.knn = OnlineKnn(split)
+                start = encoder.with_backbone(copy.deepcopy(encoder.backbone))
+                self._start = start.to(encoder.mean.device)
         self.seconds = 0.0
         """Taken from the run, in this sitting."""
         self._began = time.perf_counter()
@@ -84,16 +89,19 @@ class Observer:
                 if self.probe is not None and (percent := self.probe.seen()) is not None:
                     record["probe_views"] = percent
         if self.knn is not None and self._affords("knn"):
-            with self._timed("knn"):
-                record |= self._ask(self.knn)
+            record |= self._ask(self.knn)
         return record or None
 
     def _ask(self, knn: OnlineKnn) -> dict[str, float]:
         """What goes wrong here, with images to be tested on, must not end a training."""
         try:
-            numbers = knn.measure(self.encoder)
-            if self.probe is not None:
-                numbers["probe"] = self.probe.accuracy(*knn.tested(self.learner)).percent
+            if self._start is not None:
+                with self._timed():
+                    knn.start, self._start = knn.score(self._start), None
+            with self._timed("knn"):
+                numbers = knn.measure(self.encoder)
+                if self.probe is not None:
+                    numbers["probe"] = self.probe.accuracy(*knn.tested(self.learner)).percent
         except FrosslError as error:
             report.warning("online neighbours are asked no more: %s", error)
             self.knn = None
@@ -105,9 +113,16 @@ class Observer:
         return self.seconds / max(time.perf_counter() - self._began, 1e-9)
 
     def state_dict(self) -> dict[str, Any]:
-        return {} if self.probe is None else {"probe": self.probe.state_dict()}
+        state: dict[str, Any] = {} if self.probe is None else {"probe": self.probe.state_dict()}
+        if self.knn is not None and self.knn.start is not None:
+            state["start"] = self.knn.start.right
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Of a checkpoint: the networks are no longer those before the first step."""
+        self._start = None
+        if self.knn is not None and "start" in state:
+            self.knn.start = Score.of(state["start"])
         if self.probe is not None and "probe" in state and not self.probe.load_state_dict(state["probe"]):
             report.warning("the online probe begins anew: its checkpoint is of other labels, or not finite")
 
@@ -119,6 +134,8 @@ class Observer:
             return True
         passed = time.perf_counter() - self._began
         cost = self._cost.get(what, KNN_STEPS * passed / self._seen)
+        if what == "knn" and self._start is not None:
+            cost *= 2
         return self.seconds + cost <= self.config.share * passed
 
     @contextmanager

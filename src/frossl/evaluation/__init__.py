@@ -1,5 +1,6 @@
 """Did it learn? Encoder and data arrive as arguments; labels are looked up here."""
 
+from frossl.evaluation.difference import Difference
 from frossl.evaluation.features import bag_of_features, colors, extract, pixels
 from frossl.evaluation.finetune import finetune_accuracy
 from frossl.evaluation.knn import knn_accuracy
@@ -9,6 +10,7 @@ from frossl.evaluation.split import Labelled, Score, Split, labelled_split
 from frossl.evaluation.supervised import Schooling
 
 __all__ = [
+    "Difference",
     "Labelled",
     "OnlineKnn",
     "OnlineProbe",

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from frossl.evaluation.difference import Difference
 from frossl.evaluation.features import Rows, extract
 from frossl.evaluation.knn import knn_accuracy
 from frossl.evaluation.split import TOGETHER, Score, Split
@@ -96,12 +97,23 @@ class OnlineKnn:
     def __init__(self, split: Split) -> None:
         self.bank, self.test = split.bank.at_most(LARGEST_BANK), split.test.at_most(LARGEST_TEST)
         self._together = {"copies": split.copies} if split.kind == TOGETHER else {}
+        self.start: Score | None = None
+        """That of the network before the first step, once it was measured."""
 
     def measure(self, encoder: nn.Module) -> dict[str, float]:
-        """Percent right, and of how many images; `copies` where some are kept on one side of the split."""
+        """Percent right, and of how many images; how far that is above the start, and its 95% interval;
+        `copies` where some are kept on one side of the split."""
+        score = self.score(encoder)
+        numbers = {"knn": score.percent, "tested": score.images, **self._together}
+        if self.start is None:
+            return numbers
+        gain = Difference.between(score, self.start)
+        low, high = gain.interval
+        return {**numbers, "knn_gain": gain.points, "knn_gain_low": low, "knn_gain_high": high}
+
+    def score(self, encoder: nn.Module) -> Score:
         bank, labels = extract(encoder, self.bank)
-        score = knn_accuracy(bank, labels, *self.tested(encoder), k=min(K, len(bank)))
-        return {"knn": score.percent, "tested": score.images, **self._together}
+        return knn_accuracy(bank, labels, *self.tested(encoder), k=min(K, len(bank)))
 
     def tested(self, encoder: nn.Module) -> Rows:
         """Features and labels of the images that are tested on."""

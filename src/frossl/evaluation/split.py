@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ class Score:
     draws: int = 1
     top5: float | None = None
     """Percent among the five that are thought of first, where there are more classes."""
+    right: Tensor | None = field(default=None, compare=False, repr=False)
+    """bool (N,), image by image; None over several draws."""
 
     @classmethod
     def of(cls, right: Tensor, *, top5: Tensor | None = None) -> Score:
@@ -40,7 +42,7 @@ class Score:
         share = right.double().mean().item()
         deviation = 100 * math.sqrt(share * (1 - share) / len(right))
         among = None if top5 is None else 100 * top5.any(1).double().mean().item()
-        return cls(100 * share, deviation, len(right), top5=among)
+        return cls(100 * share, deviation, len(right), top5=among, right=right)
 
     @classmethod
     def of_ranked(cls, votes: Tensor, labels: Tensor, classes: Tensor | None = None) -> Score:

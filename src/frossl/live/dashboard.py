@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from frossl.live.story import BAD, WAITING, Line, Points, Story
+from frossl.live.story import BAD, WAITING, WELL, Line, Points, Story
 from frossl.live.words import clock, encodable, harmless, number
 from frossl.runs import RunFolder
 
@@ -104,11 +104,13 @@ class Frame:
             style = {"finished": GOOD, "stopped": "bold"}.get(story.state, ALARM)
             rows += _paragraph(Text(story.end(), style), width, 1)
         if story.kind:
-            style = ALARM if story.kind in BAD else GOOD if story.kind == "learning" else "bold"
+            style = ALARM if story.kind in BAD else GOOD if story.kind in WELL else "bold"
             told = Text.assemble((story.kind, style), f"  {story.reason}" if story.reason else "")
             rows += _paragraph(told, width, 1)
         if story.advice:
             rows += _paragraph(Text(story.advice), width, 5)
+        for sentence in story.also:
+            rows += _paragraph(Text(sentence, QUIET), width, 5)
         return [_BLANK, *rows] if rows else []
 
     def _numbers(self, width: int, signs: Signs) -> list[Row]:

@@ -19,7 +19,7 @@ from frossl.errors import InputError
 from frossl.live.dashboard import Dashboard, Frame
 from frossl.live.progress import Patient, PlainLines
 from frossl.live.story import Line, Story
-from frossl.runs import RunFolder
+from frossl.runs import RunFolder, outcome_of
 
 EVERY = 0.5
 """Seconds between two looks at the folder."""
@@ -94,6 +94,7 @@ class Follower:
             story.look(look)
         for record in records:
             story.step(record["step"], story.total, record, fresh=False)
+        story.conclude()
         if up_to is not None:
             story.begin(up_to)
         return story
@@ -110,11 +111,15 @@ class Follower:
             screen.look(look)
         for record in self.metrics.read():
             screen.step(record["step"], screen.story.total, record)
+        screen.story.conclude()
 
     def _state(self, story: Story) -> None:
         """Status, checkpoints and bad files, where they have changed."""
         if self._changed(self._status) or not story.total:
-            story.status(self.folder.read_status())
+            status = self.folder.read_status()
+            if status["state"] == "finished":  # with what was measured, also by a run that is just closing
+                status["verdict"] = outcome_of(self.folder)
+            story.status(status)
         if self._changed(self.folder.checkpoints):
             steps = [_step(path) for path in self.folder.checkpoints.glob("step-*.pt")]
             for step in sorted(step for step in steps if Line(step, SAVED) not in story.lines):
@@ -206,6 +211,9 @@ def _follow(follower: Follower, screen: Dashboard | PlainLines, silent: float) -
 def _last_lines(lines: PlainLines) -> None:
     story = lines.story
     lines.show()
+    if story.state == "finished" and story.kind:
+        for line in (story.verdict, *story.also):
+            lines.tell(line)
     if story.silence or story.state != "running":
         lines.tell(f"{story.end()}, at step {story.now} of {story.total}")
 

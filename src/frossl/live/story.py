@@ -12,8 +12,12 @@ from typing import Any, NamedTuple
 from frossl.errors import InputError
 from frossl.live.words import clock, harmless
 from frossl.runs import RunFolder
+from frossl.runs.outcome import ALSO, BETTER, NO_BETTER_THAN_PIXELS, WORSE
+from frossl.runs.outcome import BAD as UNSAVED
 
-BAD = ("collapsing", "diverging")
+BAD = (*UNSAVED, "forgetting", NO_BETTER_THAN_PIXELS, WORSE)
+"""Verdicts that must not be overlooked."""
+WELL = ("learning", BETTER)
 WAITING = "waiting for the first step"
 MOST_POINTS = 512
 MOST_LINES = 200
@@ -46,6 +50,8 @@ class Story:
         self.numbers: Mapping[str, float] = {}
         """The newest of every number that a look found, as not all looks find all of them."""
         self.kind, self.reason, self.advice = "", "", ""
+        self.also: tuple[str, ...] = ()
+        """Sentences that go with a verdict: of the training, or that accuracy was not measured."""
         self.state, self.ending = "running", ""
         self.silence = 0.0
         """Seconds without news, where that is long."""
@@ -105,7 +111,13 @@ class Story:
         self.now, self.total = max(self.now, status["step"]), status["total"] or self.total
         self.state, self.ending = status["state"], harmless(status["reason"])
         self._said = status.get("verdict") or {}
-        if self._said and (self.state != "running" or (self._said_of(self.kind) and not self.reason)):
+        ended = self.state not in ("running", "finished")
+        if self._said and (ended or (self._said_of(self.kind) and not self.reason)):
+            self._judge(self._said)
+
+    def conclude(self) -> None:
+        """After all looks: the verdict on a run that has finished weighs more than they do."""
+        if self.state == "finished" and self._said:
             self._judge(self._said)
 
     def _said_of(self, kind: str) -> Mapping[str, str]:
@@ -116,6 +128,7 @@ class Story:
         self.kind, self.reason, self.advice = (
             harmless(verdict.get(name, "")) for name in ("kind", "reason", "advice")
         )
+        self.also = tuple(harmless(verdict[name]) for name in ALSO if verdict.get(name))
 
     def note(self, text: str, *, step: int | None = None, kept: bool = False) -> None:
         """A line for those who look closely; `kept`: for all others too."""

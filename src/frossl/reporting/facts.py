@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import tomllib
 from collections.abc import Iterator
@@ -12,10 +13,12 @@ from typing import Any
 from frossl.config import Config
 from frossl.errors import FrosslError
 from frossl.reporting.charts import Curve, Mark, is_number
-from frossl.runs import RunFolder
+from frossl.runs import RunFolder, outcome
 from frossl.runs.record import TEXT, JsonLines
 
 Record = dict[str, Any]
+ROUNDING = 1e-5
+"""Of the sum of the sizes of what is summed, in float32."""
 ROWS = ("pixels", "colors", "untrained", "trained")
 """Of an accuracy, in the order in which they are shown; others follow."""
 
@@ -99,10 +102,10 @@ class Facts:
 
     @property
     def verdict(self) -> dict[str, str]:
-        verdict = self.status.get("verdict")
-        if not isinstance(verdict, dict):
-            return {}
-        return {key: value for key, value in verdict.items() if isinstance(value, str)}
+        """With what was measured since the run ended, if anything was."""
+        source = self.config.data.source if self.config else ""
+        weights = bool(self.config and self.config.network.weights)
+        return outcome(self.status, self.looks, self.evaluation, source=source, weights=weights)
 
     @property
     def seconds(self) -> float:
@@ -148,13 +151,11 @@ class Facts:
         }
         if not is_number(loss := record.get("loss")):
             return []
-        total, parts = 0.0, []
-        for key, value in others.items():  # parts come first and sum to the loss; extras follow
-            total += value
-            parts.append(key)
-            if abs(total - loss) <= 1e-3 * max(1.0, abs(loss)):
-                return parts if len(parts) > 1 else []
-        return []
+        sums = [0.0, *itertools.accumulate(others.values())]
+        sizes = [0.0, *itertools.accumulate(map(abs, others.values()))]
+        # parts come first and sum to the loss, extras follow: as many as do, so that a small one is not lost
+        count = max(i for i in range(len(sums)) if not i or abs(sums[i] - loss) <= ROUNDING * sizes[i])
+        return list(others)[:count] if count > 1 else []
 
     @property
     def milliseconds(self) -> list[tuple[str, float]]:

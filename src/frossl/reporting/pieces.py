@@ -7,10 +7,24 @@ from collections.abc import Sequence
 from frossl.errors import InputError
 from frossl.reporting.charts import spectrum_chart
 from frossl.reporting.facts import Facts
-from frossl.reporting.html import Markup, tag
+from frossl.reporting.html import Markup, joined, tag
 from frossl.reporting.trajectory import Kind, trajectory
+from frossl.runs.outcome import ALSO, BETTER, NO_BETTER_THAN_PIXELS, NO_BETTER_THAN_START, WORSE
 
-SIGNS = {"learning": "↗", "saturated": "→", "stalled": "–", "collapsing": "!", "diverging": "!"}
+SIGNS = {
+    "learning": "↗",
+    BETTER: "↗",
+    "saturated": "→",
+    NO_BETTER_THAN_START: "→",
+    NO_BETTER_THAN_PIXELS: "–",
+    "stalled": "–",
+    WORSE: "!",
+    "forgetting": "!",
+    "collapsing": "!",
+    "diverging": "!",
+}
+GOOD = ("learning", BETTER)
+BAD = ("collapsing", "diverging", "stalled", "forgetting", NO_BETTER_THAN_PIXELS, WORSE)
 
 
 def quiet(text: str) -> Markup:
@@ -18,21 +32,24 @@ def quiet(text: str) -> Markup:
 
 
 def verdict(run: Facts) -> Markup:
-    kind = run.verdict.get("kind")
+    found = run.verdict
+    kind = found.get("kind")
     if not kind:
         return quiet("No verdict was made: the run ended before it looked at itself.")
-    reason, advice = run.verdict.get("reason"), run.verdict.get("advice")
-    bad = "bad" if kind in ("collapsing", "diverging", "stalled") else "good" if kind == "learning" else ""
-    return tag(
-        "p",
+    reason, advice = found.get("reason"), found.get("advice")
+    return joined(
         tag(
-            "strong",
-            tag("span", SIGNS.get(kind, "·"), aria_hidden="true"),
-            f" {kind}" + (":" if reason else ""),
+            "p",
+            tag(
+                "strong",
+                tag("span", SIGNS.get(kind, "·"), aria_hidden="true"),
+                f" {kind}" + (":" if reason else ""),
+            ),
+            f" {reason}." if reason else None,
+            tag("span", f" What to try: {advice}.", class_="advice") if advice else None,
+            class_=f"verdict {'bad' if kind in BAD else 'good' if kind in GOOD else ''}",
         ),
-        f" {reason}." if reason else None,
-        tag("span", f" What to try: {advice}.", class_="advice") if advice else None,
-        class_=f"verdict {bad}",
+        [quiet(f"{also[0].upper()}{also[1:]}.") for name in ALSO if (also := found.get(name))],
     )
 
 
