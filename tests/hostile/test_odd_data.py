@@ -190,8 +190,8 @@ def test_an_archive_in_an_archive_is_no_image(tmp_path):
 
 POSIX_ONLY = """
 import os, sys
-for name in ("O_NONBLOCK", "O_CLOEXEC", "pread", "pwrite", "preadv", "sched_getaffinity", "fchmod", "getloadavg",
-             "sched_setaffinity", "posix_fadvise", "statvfs"):
+for name in ("O_NONBLOCK", "O_CLOEXEC", "pread", "pwrite", "preadv", "sched_getaffinity", "fchmod",
+             "getloadavg", "sched_setaffinity", "posix_fadvise", "statvfs"):
     if hasattr(os, name):
         delattr(os, name)
 sys.modules["fcntl"] = sys.modules["resource"] = None
