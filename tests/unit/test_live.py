@@ -13,7 +13,7 @@ import time
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
@@ -168,6 +168,7 @@ def test_the_curve_falls_where_the_loss_falls_and_stays_small():
     assert {curve[0], curve[-1]} == {"█", "▁"}
 
 
+@example(values=[2.1528938816201462e299, -1.797693132709422e308])
 @given(values=st.lists(st.floats(), max_size=50))
 def test_any_loss_can_be_drawn(values):
     story = Story(largest_rank=8)

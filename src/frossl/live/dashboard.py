@@ -234,10 +234,10 @@ def _curve(points: Points, width: int, signs: Signs) -> Text:
         bins[min(width - 1, int((step - first) / max(last - first, 1) * width))].append(value)
     means: list[float] = []
     for values in bins:
-        means.append(sum(values) / len(values) if values else means[-1])
-    low, high = min(means), max(means)
-    steps = len(signs.levels) - 1
-    heights = [round((mean - low) / (high - low) * steps) if high > low else steps // 2 for mean in means]
+        means.append(sum(value / len(values) for value in values) if values else means[-1])
+    halves = [mean / 2 for mean in means]  # the largest numbers are too far apart for a float
+    low, span, steps = min(halves), max(halves) - min(halves), len(signs.levels) - 1
+    heights = [round((half - low) / span * steps) if span > 0 else steps // 2 for half in halves]
     return Text("".join(signs.levels[height] for height in heights), GOOD)
 
 
