@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from frossl.evaluation import Difference, Score
-from frossl.runs.difference import paired_interval, unpaired_interval
+from frossl.intervals import paired_interval, unpaired_interval
 
 
 def scores(first: np.ndarray, second: np.ndarray) -> tuple[Score, Score]:

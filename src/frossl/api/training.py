@@ -185,7 +185,7 @@ def pretrain(
             made = make_plan(chosen, dataset, fabric=fabric, transform=transform, budget=within)
         say(console, *made.lines())
         if fabric.is_global_zero:
-            _create(folder, made.config, dataset, budget=budget)
+            _create(folder, made.config, dataset, budget=within)
         return _train(made.config, dataset, folder, console, watches, fabric, transform=transform)
 
 
@@ -289,7 +289,7 @@ def _settled(config: Config, choices: Choices, console: Console) -> tuple[Config
     return config, dataset
 
 
-def _create(folder: RunFolder, config: Config, dataset: Dataset, *, budget: str | float | None) -> None:
+def _create(folder: RunFolder, config: Config, dataset: Dataset, *, budget: Budget | None) -> None:
     """Write all that a resume needs into a reserved folder."""
     source = dataset.train.source
     origin = provenance(
@@ -298,7 +298,7 @@ def _create(folder: RunFolder, config: Config, dataset: Dataset, *, budget: str 
         images=len(source),
         weights_digest=digest(config.network.weights),
     )
-    folder.begin({**origin, "budget": budget})
+    folder.begin({**origin, "budget": None if budget is None else budget.seconds})
     if source.names is not None:
         source.names.write(folder.index)
     folder.write_text(folder.config_file.name, config.to_toml())

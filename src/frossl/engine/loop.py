@@ -183,7 +183,7 @@ class Book:
             if looked:
                 self.looks.append(record)
                 earlier = self.verdict
-                self.verdict = judge(self.looks, warmup=self._warmup, asked=self.asked)
+                self.verdict = self._judge()
                 record |= {"verdict": self.verdict.kind, "reason": self.verdict.reason}
                 record |= {"advice": self.verdict.advice} if self.verdict.advice else {}
                 if self.verdict.kind != earlier.kind:
@@ -192,6 +192,9 @@ class Book:
         if self.screen is not None:
             self.screen.look(record)
         self.loggers.log(record)
+
+    def _judge(self) -> Verdict:
+        return judge(self.looks, warmup=self._warmup, asked=self.asked)
 
     @property
     def collapsed(self) -> bool:

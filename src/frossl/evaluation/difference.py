@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frossl.evaluation.split import Score
-from frossl.runs.difference import paired_interval, unpaired_interval
+from frossl.intervals import paired_interval, unpaired_interval
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import tomllib
@@ -11,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from frossl.errors import InputError
-from frossl.runs.difference import unpaired_interval
+from frossl.intervals import unpaired_interval
 from frossl.runs.folder import RunFolder
-from frossl.runs.record import TEXT, JsonLines
+from frossl.runs.record import TEXT
 
 BETTER = "better than pixels and untrained"
 NO_BETTER_THAN_PIXELS = "no better than pixels"
@@ -82,8 +81,8 @@ def outcome_of(folder: RunFolder) -> dict[str, str]:
         config = {}
     return outcome(
         _table(known["status.json"]),
-        _readable(folder.diagnostics),
-        _readable(folder.evaluation),
+        folder.diagnostics,
+        folder.evaluation,
         source=str(_table(config.get("data")).get("source", "")),
         weights=bool(_table(config.get("network")).get("weights")),
     )
@@ -211,11 +210,3 @@ def _table(value: object) -> dict[str, Any]:
 
 def _texts(value: object) -> dict[str, str]:
     return {name: text for name, text in _table(value).items() if isinstance(text, str)}
-
-
-def _readable(lines: JsonLines) -> list[dict[str, Any]]:
-    """The records before the first that cannot be read."""
-    found: list[dict[str, Any]] = []
-    with contextlib.suppress(OSError, ValueError):
-        found.extend(record for record in lines if isinstance(record, dict))
-    return found
