@@ -355,6 +355,8 @@ class Config:
             if known and name not in known:
                 raise unknown("method", name, known)
         changes, own = table.pop("methods", {}), table.get("objective", {}).get("method", Objective.method)
+        if not isinstance(own, str):
+            raise ConfigError("objective.method", own, "expected str")
         if method is not None and method != own:
             table["objective"] = {"method": method}
         change = changes.get(method or own, {})
