@@ -94,8 +94,15 @@ def _save(draw: Callable[[Figure], None], path: Path, *, size: tuple[float, floa
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    plain = {"svg.hashsalt": "frossl", "axes.spines.top": False, "axes.spines.right": False}
-    with rc_context({**plain, "text.parse_math": False}):  # a name may hold $
+    # a name may hold $, which is no formula
+    with rc_context(
+        {
+            "svg.hashsalt": "frossl",
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "text.parse_math": False,
+        }
+    ):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
         draw(figure)
