@@ -29,6 +29,10 @@ Precision = Literal["32-true", "bf16-mixed"]
 Logger = Literal["tensorboard", "wandb", "mlflow"]
 ViewKernel = Literal["torch", "numba"]
 
+INF = float("inf")
+WIDEST = 1 << 16
+"""Channels, layers or pixels: what has more is a slip, and cannot be allocated."""
+
 
 class Range(NamedTuple):
     """Which numbers are meant, where a type alone does not say: `Annotated[float, Range(...)]`."""
@@ -84,20 +88,20 @@ class ViewSpec:
     """Probability."""
 
     def __post_init__(self) -> None:
-        _require(self.size >= 1, "views.size", self.size, "give at least 1 pixel")
+        _require(1 <= self.size <= WIDEST, "views.size", self.size, f"give 1 to {WIDEST} pixels")
         _require(1 <= self.count <= 1000, "views.count", self.count, "give 1 to 1000 views")
         low, high = self.scale
         _require(0 < low <= high <= 1, "views.scale", self.scale, "give 0 < low ≤ high ≤ 1")
         low, high = self.ratio
-        _require(0 < low <= high, "views.ratio", self.ratio, "give 0 < low ≤ high")
+        _require(0 < low <= high < INF, "views.ratio", self.ratio, "give 0 < low ≤ high, finite")
         low, high = self.sigma
-        _require(0 < low <= high, "views.sigma", self.sigma, "give 0 < low ≤ high")
+        _require(0 < low <= high < INF, "views.sigma", self.sigma, "give 0 < low ≤ high, finite")
         for name in ("flip", "jitter", "gray", "blur", "solarize"):
             value = getattr(self, name)
             _require(0 <= value <= 1, f"views.{name}", value, "a probability is between 0 and 1")
         for name in ("brightness", "contrast", "saturation"):
             value = getattr(self, name)
-            _require(value >= 0, f"views.{name}", value, "a strength is not negative")
+            _require(0 <= value < INF, f"views.{name}", value, "a strength is finite and not negative")
         _require(0 <= self.hue <= 0.5, "views.hue", self.hue, "give 0 to 0.5 of the color circle")
 
 
@@ -161,7 +165,8 @@ class Network:
         _require(0 < self.width <= 16, "network.width", self.width, "give a multiple up to 16, such as 0.5")
         for name in ("stages", "channels", "projector_hidden", "projector_out", "projector_layers"):
             value = getattr(self, name)
-            _require(value is None or value >= 1, f"network.{name}", value, "give at least 1")
+            fits = value is None or 1 <= value <= WIDEST
+            _require(fits, f"network.{name}", value, f"give 1 to {WIDEST}")
         _require(self.freeze >= 0, "network.freeze", self.freeze, "give how many layers stay, 0 for none")
         _require(0 <= self.drop_path < 1, "network.drop_path", self.drop_path, "give 0 ≤ probability < 1")
 
@@ -197,9 +202,10 @@ class Optim:
     """Each layer of the backbone moves at this share of the rate of the next."""
 
     def __post_init__(self) -> None:
-        _require(0 < self.base_lr < float("inf"), "optim.base_lr", self.base_lr, "give a positive rate")
+        _require(0 < self.base_lr < INF, "optim.base_lr", self.base_lr, "give a positive rate")
         _require(self.lr_batch >= 1, "optim.lr_batch", self.lr_batch, "give at least 1")
-        _require(self.weight_decay >= 0, "optim.weight_decay", self.weight_decay, "give 0 or more")
+        decay = self.weight_decay
+        _require(0 <= decay < INF, "optim.weight_decay", decay, "give 0 or more, finite")
         _require(0 <= self.momentum < 1, "optim.momentum", self.momentum, "give 0 ≤ momentum < 1")
         for name in ("warmup", "decay"):
             value = getattr(self, name)

@@ -118,6 +118,25 @@ def test_a_budget_that_is_no_time_is_refused(budget, tmp_path):
 # numbers at the ends of their range
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("network.projector_hidden", 10**18),
+        ("network.projector_out", 2**70),
+        ("optim.weight_decay", float("inf")),
+        ("views", [{"size": 10**18}]),
+        ("views", [{"brightness": float("inf")}]),
+        ("views", [{"ratio": [1.0, float("inf")]}]),
+        ("views", [{"sigma": [1.0, float("inf")]}]),
+    ],
+)
+def test_a_number_beyond_what_can_work_is_refused_before_any_work(name, value, tmp_path):
+    write_classes(tmp_path / "photos", 4)
+    with pytest.raises(frossl.FrosslError, match="cannot work"):
+        pretrain(tmp_path / "photos", tmp_path / "run", settings=TINY | {name: value})
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_without_diagnostics_says_that_nobody_watched(tmp_path, monkeypatch, capsys):
     write_classes(tmp_path / "photos", 16)
     code, out, err = call(
