@@ -94,20 +94,12 @@ def _save(draw: Callable[[Figure], None], path: Path, *, size: tuple[float, floa
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-<<<<<<< HEAD
-=======
-    # a name may hold $, which is no formula
->>>>>>> odd
     with rc_context(
         {
             "svg.hashsalt": "frossl",
             "axes.spines.top": False,
             "axes.spines.right": False,
-<<<<<<< HEAD
             "text.parse_math": False,  # a name may hold $
-=======
-            "text.parse_math": False,
->>>>>>> odd
         }
     ):
         figure = Figure(figsize=size, layout="constrained")
