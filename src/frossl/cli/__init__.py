@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import signal
 import sys
@@ -24,6 +25,7 @@ def main() -> None:
     """Run the command line: 0 done, 2 bad input, 1 failure, 130 interrupted."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # a path may hold bytes that no encoding can print
         sys.stdout.reconfigure(errors="backslashreplace")
+    logging.getLogger("frossl").addFilter(_make_harmless)
     earlier = signal.signal(signal.SIGINT, _leave)
     try:
         code = app(standalone_mode=False)
@@ -60,6 +62,14 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     _say("frossl: interrupted")
     sys.stderr.flush()
     os._exit(INTERRUPTED)
+
+
+def _make_harmless(record: logging.LogRecord) -> bool:
+    """Warnings may name files, whose names may hold what moves a terminal."""
+    from frossl.live.words import harmless
+
+    record.msg, record.args = harmless(record.getMessage()), ()
+    return True
 
 
 def _process() -> str:
