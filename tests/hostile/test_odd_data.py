@@ -248,3 +248,20 @@ def test_markup_in_names_is_shown_as_it_is(tmp_path, capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert "[bold]x[" in shown
     assert "[green]y" in shown
+
+
+def test_a_member_of_a_zip_without_a_name_is_left_out(tmp_path):
+    for i in range(4):
+        write_image(tmp_path / f"{i}.png", width=16, height=16, seed=i)
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+        for i in range(4):
+            archive.write(tmp_path / f"{i}.png", f"{i}.png")
+        archive.writestr("x.png", b"nothing")
+    content = (tmp_path / "photos.zip").read_bytes()
+    assert content.count(b"x.png") == 2  # in its own header, and in the directory at the end
+    directory = content.rindex(b"PK\x01\x02")
+    entry = bytearray(content[directory:])
+    entry[28:30] = b"\0\0"  # the length of its name
+    entry[32:34] = b"\5\0"  # what was the name is a comment now
+    (tmp_path / "photos.zip").write_bytes(content[:directory] + bytes(entry))
+    assert frossl.check(tmp_path / "photos.zip").images == 4

@@ -325,7 +325,7 @@ def _zip(number: int, path: Path) -> Iterator[tuple[str, _Member]]:
             f"{path} cannot be read as a zip ({first_line(error)}); make it again, or unpack it"
         ) from None
     for info in members:
-        if not info.is_dir():
+        if info.filename and not info.filename.endswith("/"):
             way = CLOSED if info.flag_bits & 1 else ways.get(info.compress_type, CLOSED)
             place = (info.header_offset, info.compress_size, info.file_size)
             yield info.filename, _Member(*place, number, info.CRC, way)

@@ -99,13 +99,16 @@ class State:
         return Batch(self.fabric.to_device(batch.images), self.fabric.to_device(batch.ids))
 
 
-def check(config: Config) -> None:
-    """Refuse unknown names and what this machine does not have, before any data is opened."""
-    name = config.objective.method
+def _check_method(name: str) -> None:
     if name not in METHODS:
         raise unknown("method", name, METHODS)
+
+
+def check(config: Config) -> None:
+    """Refuse unknown names and what this machine does not have, before any data is opened."""
+    _check_method(config.objective.method)
     _, of_objective = split_options(config)
-    METHODS[name].objective(**of_objective)  # what single options do not show
+    METHODS[config.objective.method].objective(**of_objective)  # what single options do not show
     check_backbone(config.network.backbone)
     if config.train.precision not in (None, *get_args(Precision)):
         raise unknown("precision", str(config.train.precision), get_args(Precision))
@@ -150,6 +153,7 @@ def settle(
 
     views: how many there are. transform: the user's function that makes them.
     """
+    _check_method(config.objective.method)
     specs, device = config.views, config.train.device or best_device()
     if transform is not None:
         count = sum(spec.count for spec in specs) or 2 if views is None else views
