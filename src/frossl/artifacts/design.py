@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import inf
 from types import NoneType
@@ -34,9 +35,9 @@ LARGEST_SIDE = 8192
 """Pixels along the side of an image or a view; position embeddings grow with it."""
 
 
-def _holding(value: Any, names: set[str], *, optional: str = "") -> dict[str, Any]:
-    """A JSON object with these keys and no others."""
-    if not isinstance(value, dict) or value.keys() - {optional} != names:
+def _holding(value: Any, names: set[str], *, optional: Collection[str] = ()) -> dict[str, Any]:
+    """A JSON object with these keys, perhaps the optional ones, and no others."""
+    if not isinstance(value, dict) or value.keys() - set(optional) != names:
         raise ValueError(f"expected {', '.join(sorted(names))}")
     return value
 
@@ -88,7 +89,7 @@ class Design:
     def from_json(cls, text: str) -> Design:
         """Nothing is believed of what a file says: types, ranges and names are checked."""
         try:
-            values = _holding(json.loads(text), {"network", "view_size", "preprocess"}, optional="step")
+            values = _holding(json.loads(text), {"network", "view_size", "preprocess"}, optional=["step"])
             network = _holding(values["network"], set(BUILT_FROM))
             prepare = _holding(values["preprocess"], set(PREPARED))
             if any(prepare[name] != text for name, text in PREPARED.items() if text):
