@@ -105,7 +105,7 @@ def test_one_class_that_can_be_read_is_an_error_of_one_line(run, unreadable, tmp
     shutil.copytree(unreadable, tmp_path / "data")
     for part in ("train", "test"):
         shutil.rmtree(tmp_path / "data" / part / "c")
-    with pytest.raises(InputError, match=r"one class; .*frossl check") as error:
+    with pytest.raises(InputError, match=r"fewer than two classes; .*frossl check") as error:
         frossl.probe(run, data=tmp_path / "data", labels=[])
     assert "\n" not in str(error.value)
 

@@ -14,6 +14,7 @@ import pytest
 
 from frossl.cli import main
 from frossl.config import Config
+from frossl.runs import provenance
 from tests.conftest import write_image
 
 FROSSL = [sys.executable, "-m", "frossl"]
@@ -98,6 +99,8 @@ def test_bad_input_is_one_line_with_a_hint_and_exit_code_2(
     (tmp_path / "odd.toml").write_text("[objective.options]\nnormalise = 'rows'\n")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").write_text("")
+    mark = provenance(seed=0, index_digest="", images=1)
+    (tmp_path / "run" / "provenance.json").write_text(json.dumps(mark))
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     code, out, err = call(monkeypatch, capsys, *arguments)

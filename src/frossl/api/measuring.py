@@ -112,8 +112,8 @@ def _protocol(name: str, labels: Tensor) -> tuple[str, Callable[..., Score]]:
     number = name.removeprefix(kind)
     if len(labels.unique()) < 2:
         raise InputError(
-            f"{len(labels)} readable images of {len(labels.unique())} classes are left to learn from; give "
-            "at least two classes with several images each"
+            "the readable images to learn from are of fewer than two classes; give at least two with several "
+            "images each (frossl check names what cannot be read)"
         )
     if kind == "knn":
         k = int(number) if number else min(K, len(labels))

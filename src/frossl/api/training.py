@@ -202,9 +202,12 @@ def _reserved(out: Path | None, default: Path, fabric: Fabric, *, overwrite: boo
     with contextlib.ExitStack() as stack:
         folder = RunFolder(out or default)
         if fabric.is_global_zero:
+            missing = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
             if out is None:
                 folder = RunFolder(make_free_folder(default))
-                stack.callback(remove_if_empty, folder.path)
+                missing = [folder.path, *missing]
+            for path in reversed(missing):
+                stack.callback(remove_if_empty, path)  # where it comes to nothing
             stack.enter_context(folder.reserved(overwrite=overwrite))
         agreed = engine.everyones(folder.path)[0]
         yield folder if fabric.is_global_zero else RunFolder(agreed)

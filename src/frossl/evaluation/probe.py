@@ -78,7 +78,7 @@ def _fitted(bank: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, str
 
     if len(labels.unique()) < 2:
         raise InputError(
-            "the images to learn from that can be read are of one class; mend the others (frossl check)"
+            "the readable images to learn from are of one class; `frossl check` names what cannot be read"
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the accuracy settles long before the weights

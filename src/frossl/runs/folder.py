@@ -157,19 +157,14 @@ class RunFolder:
 
     @contextmanager
     def reserved(self, *, overwrite: bool = False) -> Iterator[None]:
-        """Make the folder if it is missing and hold its lock; a folder left empty is removed again."""
-        made = not self.path.exists()
+        """Make the folder if it is missing and hold its lock."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"cannot create {self.path}: {error.strerror}; choose another --out") from None
-        try:
-            with self.locked():
-                self.check_free(self.path, overwrite=overwrite)  # somebody may have been quicker
-                yield
-        finally:
-            if made:
-                remove_if_empty(self.path)
+        with self.locked():
+            self.check_free(self.path, overwrite=overwrite)  # somebody may have been quicker
+            yield
 
     def begin(self, origin: Mapping[str, Any]) -> None:
         """Remove what an earlier run left, and write the mark of a new one."""

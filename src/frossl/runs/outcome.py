@@ -61,6 +61,8 @@ def outcome(
     longer = OTHERWISE if before.get("kind") == "saturated" else LONGER
     kind, advice = _weighed(figures, weights=weights, longer=longer)
     found = {"kind": kind, "reason": figures.sentence(weights=weights), "advice": advice}
+    if (known := _texts(status.get("verdict")).get("training")) is not None:
+        found["training"] = known
     if before.get("kind") not in (None, "warming up"):
         said = "; ".join(before[name] for name in ("reason", "advice") if before.get(name))
         found["training"] = f"while training: {before['kind']}: {said}"
