@@ -153,7 +153,7 @@ def _of_run(begun: Callable[[Scene], bool], over: Callable[[Scene], bool]) -> Ph
 
 PHASES = {
     "index": _of_run(Scene.scans, lambda s: any(s.index.glob("*.index"))),
-    "plan": _of_run(lambda s: any(s.index.glob("*.index")), lambda s: s.run.is_dir()),
+    "plan": _of_run(lambda s: any(s.index.glob("*.index")), lambda s: (s.run / "provenance.json").is_file()),
     "training": _of_run(lambda s: s.step() > 0, lambda s: s.step() >= STEPS),
     "checkpoint": _of_run(
         lambda s: bool(s.temporaries(s.run / "checkpoints")),

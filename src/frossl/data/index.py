@@ -20,6 +20,8 @@ from frossl.data.kept import Names, keep_arrays, kept_arrays
 from frossl.runs import is_run
 
 EXTENSIONS = (b".jpg", b".jpeg", b".png", b".webp", b".bmp", b".tif", b".tiff")
+VERSION = b"2 "
+"""Of what is kept: version 0.1.0 took pictures in run folders for data."""
 MARK = b"provenance.json"
 """In a folder that holds this file, a run may be kept: what it writes is not data."""
 UNSURE = 2_000_000_000
@@ -66,7 +68,7 @@ def index_folder(root: Path, *, cache: Path | None = None, found: Found | None =
     cache: a folder where what was found is kept for the next time.
     """
     top = os.fsencode(root)
-    file = cache and cache / f"{hashlib.sha256(os.path.realpath(top)).hexdigest()[:32]}.index2"
+    file = cache and cache / f"{hashlib.sha256(VERSION + os.path.realpath(top)).hexdigest()[:32]}.index"
     kept = _read(file) if file else None
     if kept is not None and _unchanged(*kept, top):
         return kept[0]
