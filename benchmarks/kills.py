@@ -171,7 +171,7 @@ PHASES = {
         Scene.export,
         Scene.export,
         lambda s: s.exported.is_dir(),
-        lambda s: (s.exported / "preprocess.json").is_file(),
+        lambda s: (s.exported / "model_card.md").is_file(),
     ),
     "pack": Phase(
         Scene.pack, Scene.pack, lambda s: s.packed.is_dir(), lambda s: (s.packed / "pack.json").is_file()
