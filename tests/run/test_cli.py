@@ -33,13 +33,8 @@ def call(monkeypatch, capsys, *arguments: str | Path) -> tuple[int, str, str]:
     return int(stopped.value.code or 0), out, err
 
 
-def test_help_is_quick_and_imports_nothing_heavy():
-    seconds = []
-    for _ in range(5):
-        began = time.perf_counter()
-        done = subprocess.run([*FROSSL, "--help"], capture_output=True, text=True, check=True)
-        seconds.append(time.perf_counter() - began)
-    assert min(seconds) < 0.5  # what it takes; the rest is what runs beside it
+def test_help_imports_nothing_heavy():
+    done = subprocess.run([*FROSSL, "--help"], capture_output=True, text=True, check=True)
     for verb in VERBS:
         assert verb in done.stdout
     code = (

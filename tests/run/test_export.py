@@ -348,9 +348,15 @@ def test_bad_wishes(changed, tmp_path):
         frossl.export(changed, format="onx")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
-    with pytest.raises(InputError, match="not empty"):
-        frossl.export(changed, out=tmp_path / "full")
-    frossl.export(changed, out=tmp_path / "full", overwrite=True)
-    assert (tmp_path / "full" / "thesis.txt").read_text() == "mine"
+    for overwrite in (False, True):
+        with pytest.raises(InputError, match="not empty and not an export"):
+            frossl.export(changed, out=tmp_path / "full", overwrite=overwrite)
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
+    frossl.export(changed, out=tmp_path / "export")
+    (tmp_path / "export" / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds an export"):
+        frossl.export(changed, out=tmp_path / "export")
+    frossl.export(changed, out=tmp_path / "export", overwrite=True)
+    assert (tmp_path / "export" / "thesis.txt").read_text() == "mine"
     with pytest.raises(InputError, match="neither a run nor an encoder"):
         load_encoder(tmp_path)

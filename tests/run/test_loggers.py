@@ -35,6 +35,7 @@ def stopped_and_resumed(tmp_path, monkeypatch, name: str, lost=("step-00000004.p
     )
     for checkpoint in lost:
         (run.path / "checkpoints" / checkpoint).unlink()
+    (run.path / "encoder.safetensors").unlink()
     monkeypatch.setenv("FROSSL_MAX_STEPS", "6")
     api.resume(run.path, quiet=True, **options)
     assert [record["step"] for record in run.metrics] == [2, 4, 6]

@@ -548,18 +548,11 @@ def test_the_screen_of_a_run_is_chosen_by_where_it_is_shown(run, monkeypatch):
     assert isinstance(screen(on(terminal), run), PlainLines)
 
 
-def test_watching_starts_fast_and_without_torch(run):
+def test_watching_imports_nothing_heavy(run):
     code = (
         "import sys; from frossl.cli.reports import watch; watch(sys.argv[1], once=True);"
         "sys.exit(str({'torch', 'numpy', 'matplotlib'} & set(sys.modules)))"
     )
-    seconds = []
-    for _ in range(3):
-        began = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-c", code, run.path], capture_output=True, text=True, check=False
-        )
-        seconds.append(time.perf_counter() - began)
+    done = subprocess.run([sys.executable, "-c", code, run.path], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "set()"
     assert done.stdout == "step 0/1716\n"
-    assert min(seconds) < 0.6
