@@ -188,11 +188,8 @@ def test_checkpoints_are_measured_and_one_may_be_asked(tmp_path):
         api.knn(run.path, step=3)
 
 
-METHODS = ("frossl", "simclr", "byol")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "seed"), zip(METHODS, (1, 0, 0), strict=True))
+@pytest.mark.parametrize(("method", "seed"), [("frossl", 1), ("simclr", 0), ("byol", 0)])
 def test_a_normal_run_never_gets_a_false_alarm(method, seed, tmp_path):
     """One seed of each; `python -m benchmarks.verdicts` has two."""
     run = train(tmp_path / "run", config=_as_in_the_demo(method, epochs=10), seed=seed)
