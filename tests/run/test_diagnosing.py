@@ -188,6 +188,9 @@ def test_checkpoints_are_measured_and_one_may_be_asked(tmp_path):
         api.knn(run.path, step=3)
 
 
+METHODS = ("frossl", "simclr", "byol")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "seed"), [("frossl", 1), ("simclr", 0), ("byol", 0)])
 def test_a_normal_run_never_gets_a_false_alarm(method, seed, tmp_path):
