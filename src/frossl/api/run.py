@@ -32,7 +32,7 @@ class Run:
 
     @property
     def verdict(self) -> dict[str, str]:
-        """What came of it, by what was measured so far: `kind`, `reason`, `advice` (docs/diagnostics.md)."""
+        """The verdict on the run by what was measured so far: `kind`, `reason`, `advice` (docs/diagnostics.md)."""
         return outcome_of(RunFolder.open(self.path))
 
     @property

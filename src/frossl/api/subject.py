@@ -113,7 +113,7 @@ class Subject:
     encoders: Mapping[str, Encoder]
     """By row; on the device, in evaluation mode."""
     identity: str
-    """Of the run, when it was opened: another one may have taken its folder since."""
+    """The run's id when it was opened: another run may have taken its folder since."""
 
     @classmethod
     def of(

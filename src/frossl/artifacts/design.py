@@ -22,7 +22,7 @@ RESIZE = "shorter side to `size`, bicubic, antialiased; then the central square"
 
 SCALE = "from 0–255 to 0–1"
 PREPARED = {"size": "", "resize": RESIZE, "scale": SCALE, "mean": "", "std": ""}
-"""What a header says of images; the texts are as here."""
+"""Keys of a header's preprocessing; those with a text here must have exactly that text."""
 KINDS: dict[str, tuple[type, ...]] = {
     "backbone": (str,),
     "width": (int, float),

@@ -19,7 +19,7 @@ def text_cell(text: str) -> str:
 
 
 def from_cell(cell: str) -> str:
-    """What `path_cell` or `text_cell` was given."""
+    """Read back the text that `path_cell` or `text_cell` was given."""
     for mark in (HERE, TEXT):
         if cell.startswith(mark) and _computes(cell.removeprefix(mark)):
             return cell.removeprefix(mark)
