@@ -32,7 +32,7 @@ class Run:
 
     @property
     def verdict(self) -> dict[str, str]:
-        """The verdict on the run by what was measured so far: `kind`, `reason`, `advice` (docs/diagnostics.md)."""
+        """The verdict by what was measured so far: `kind`, `reason`, `advice` (docs/diagnostics.md)."""
         return outcome_of(RunFolder.open(self.path))
 
     @property
