@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -265,3 +266,20 @@ def test_a_member_of_a_zip_without_a_name_is_left_out(tmp_path):
     entry[32:34] = b"\5\0"  # what was the name is a comment now
     (tmp_path / "photos.zip").write_bytes(content[:directory] + bytes(entry))
     assert frossl.check(tmp_path / "photos.zip").images == 4
+
+
+def test_an_index_begun_by_a_killed_process_does_not_stay_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FROSSL_CACHE", str(tmp_path / "cache"))
+    code = (
+        "import os, signal, frossl.runs.folder as folder, frossl.data;"
+        "folder.os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL);"
+        f"frossl.data.open_dataset({str(tmp_path / 'photos')!r})"
+    )
+    for name in "ab":
+        write_image(tmp_path / "photos" / f"{name}.png", width=40, height=40)
+    killed = subprocess.run([sys.executable, "-c", code], env={**os.environ}, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert list((tmp_path / "cache").rglob(".writing-*"))
+    open_dataset(str(tmp_path / "photos"))
+    assert list((tmp_path / "cache").rglob("*.index"))
+    assert not list((tmp_path / "cache").rglob(".writing-*"))

@@ -92,6 +92,19 @@ def test_overwriting_a_run_removes_what_runs_write_and_nothing_else(tmp_path):
     assert [name for name in ours + theirs if (run.path / name).exists()] == theirs
 
 
+def test_overwriting_a_run_leaves_a_file_that_somebody_is_writing(tmp_path):
+    folder = RunFolder.create(tmp_path)
+    (folder.path / ".writing-status.json-x").write_text("half")
+
+    def overwrite(file):
+        folder.begin({"program": "frossl"})
+        file.write(b"whole")
+
+    write_atomically(folder.report, overwrite)
+    assert folder.report.read_text() == "whole"
+    assert not list(tmp_path.glob(".writing-*"))
+
+
 def test_a_start_that_was_cut_short_can_be_made_again(tmp_path):
     run = begun(tmp_path / "run")
     run.config_file.unlink()  # as if it was killed before that

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from frossl.errors import first_line
 from frossl.runs.folder import write_atomically
+from frossl.runs.lock import remove_abandoned
 
 Array = NDArray[Any]
 
@@ -101,6 +102,7 @@ def keep_arrays(path: Path, arrays: Sequence[Array]) -> None:
 
     with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(path.parent)
         write_atomically(path, write)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from frossl.errors import InputError, TrainingError
-from frossl.runs.lock import TEMPORARY, FolderLock, contents, remove_abandoned, temporary_prefix
+from frossl.runs.lock import FolderLock, contents, remove_abandoned, temporary_prefix
 from frossl.runs.record import TEXT, JsonLines, Record, is_count, is_diagnostic, is_evaluation, is_metric
 
 MARK = "provenance.json"
@@ -188,6 +188,8 @@ class RunFolder:
                     path.unlink()
         for path in self.checkpoint_files():
             path.unlink()
+        for folder in (self.path, self.checkpoints):
+            remove_abandoned(folder)
         for name in ("checkpoints", "tensorboard", "wandb", "export/*", "export"):
             for path in self.path.glob(name):
                 remove_if_empty(path)
@@ -197,7 +199,7 @@ class RunFolder:
             self.encoder, self.preprocess, self.card, self.bad_files, self.bad_batch, self.views, self.index,
             self.sample, self.report, self.metrics.path, self.diagnostics.path, self.evaluation.path,
         ]  # fmt: skip
-        return [*(file.name for file in files), "status.json", f"{TEMPORARY}*", f"checkpoints/{TEMPORARY}*"]
+        return [*(file.name for file in files), "status.json"]
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
