@@ -31,7 +31,9 @@ ViewKernel = Literal["torch", "numba"]
 
 INF = float("inf")
 WIDEST = 1 << 16
-"""Channels, layers or pixels: what has more is a slip, and cannot be allocated."""
+"""Channels or pixels: what has more is a slip, and cannot be allocated."""
+DEEPEST = 64
+"""Layers of a projector, for the same reason."""
 
 
 class Range(NamedTuple):
@@ -163,10 +165,12 @@ class Network:
 
     def __post_init__(self) -> None:
         _require(0 < self.width <= 16, "network.width", self.width, "give a multiple up to 16, such as 0.5")
-        for name in ("stages", "channels", "projector_hidden", "projector_out", "projector_layers"):
+        for name in ("stages", "channels", "projector_hidden", "projector_out"):
             value = getattr(self, name)
             fits = value is None or 1 <= value <= WIDEST
             _require(fits, f"network.{name}", value, f"give 1 to {WIDEST}")
+        layers = self.projector_layers
+        _require(1 <= layers <= DEEPEST, "network.projector_layers", layers, f"give 1 to {DEEPEST}")
         _require(self.freeze >= 0, "network.freeze", self.freeze, "give how many layers stay, 0 for none")
         _require(0 <= self.drop_path < 1, "network.drop_path", self.drop_path, "give 0 ≤ probability < 1")
 

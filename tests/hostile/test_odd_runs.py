@@ -124,6 +124,7 @@ def test_a_budget_that_is_no_time_is_refused(budget, tmp_path):
     [
         ("network.projector_hidden", 10**18),
         ("network.projector_out", 2**70),
+        ("network.projector_layers", 2000),
         ("optim.weight_decay", float("inf")),
         ("views", [{"size": 10**18}]),
         ("views", [{"brightness": float("inf")}]),

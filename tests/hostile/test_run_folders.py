@@ -251,6 +251,20 @@ def test_mistyped_records_end_no_reader_in_a_traceback(name, content, run):
             read(run)
 
 
+@pytest.mark.parametrize("content", ["train = 'x'\nnetwork = 1", "[train]\nbatch_size = 'x'\nepochs = []"])
+def test_a_run_with_a_mistyped_configuration_can_be_watched(content, run, capsys):
+    (run / "config.toml").write_text(content)
+    frossl.watch(run)
+    assert "finished" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"step": "x"}', '{"step": -1}'])
+def test_a_bad_batch_without_its_step_cannot_be_replayed(content, run):
+    (run / "bad_batch.json").write_text(content)
+    with pytest.raises(InputError, match="which step"):
+        frossl.replay(run)
+
+
 # several processes
 
 

@@ -44,6 +44,7 @@ from frossl.reporting import write_report
 from frossl.runs import RunFolder, command_line, is_run, provenance
 from frossl.runs.folder import remove_if_empty
 from frossl.runs.lock import HEARTBEAT, STALE
+from frossl.runs.record import is_count
 from frossl.types import Watch, own_random_numbers
 
 if TYPE_CHECKING:
@@ -358,6 +359,8 @@ def replay(run: str | Path, *, transform: Transform | None = None) -> engine.Rep
     if not folder.bad_batch.is_file():
         raise InputError(f"{run} holds no bad_batch.json: none of its steps was bad; `frossl resume` goes on")
     bad = folder.read_json(folder.bad_batch.name)
+    if not isinstance(bad, dict) or not is_count(bad.get("step")):
+        raise InputError(f"{folder.bad_batch} does not say which step was bad; `frossl resume` goes on")
     config, dataset = _reopened(Config.read(folder.config_file), folder, console_of(quiet=True))
     config = replace(config, train=replace(config.train, devices=1, num_nodes=1))
     state = engine.build(config, dataset, folder, transform=transform)

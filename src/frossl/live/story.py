@@ -14,6 +14,7 @@ from frossl.live.words import clock, harmless
 from frossl.runs import RunFolder
 from frossl.runs.outcome import ALSO, BETTER, NO_BETTER_THAN_PIXELS, WORSE
 from frossl.runs.outcome import BAD as UNSAVED
+from frossl.runs.record import is_count
 
 BAD = (*UNSAVED, "forgetting", NO_BETTER_THAN_PIXELS, WORSE)
 """Verdicts that must not be overlooked."""
@@ -71,12 +72,15 @@ class Story:
         images = _images(folder)
         about = [objective.get("method"), network.get("backbone")]
         about += [f"{images:,} images" if images else None, data.get("source")]
-        batch, width = train.get("batch_size", 0), network.get("projector_out", 0)
+        batch, width, epochs = (
+            value if is_count(value) else 0
+            for value in (train.get("batch_size"), network.get("projector_out"), train.get("epochs"))
+        )
         return cls(
             title=str(folder.path),
             about="  ".join(str(word) for word in about if word),
             largest_rank=min(batch, images or batch, width),
-            epochs=train.get("epochs", 0),
+            epochs=epochs,
         )
 
     def step(self, step: int, total: int, record: Mapping[str, Any] | None, *, fresh: bool = True) -> None:
@@ -200,12 +204,13 @@ def _thinned(points: Points) -> Points:
     return points if len(points) <= MOST_POINTS else (*points[:-1:2], points[-1])
 
 
-def _configuration(folder: RunFolder) -> dict[str, Any]:
-    """As far as it can be read: whoever looks on needs no more."""
+def _configuration(folder: RunFolder) -> dict[str, dict[str, Any]]:
+    """The tables of config.toml, as far as they can be read: whoever looks on needs no more."""
     try:
-        return tomllib.loads(folder.config_file.read_text(encoding="utf-8", errors="replace"))
+        known = tomllib.loads(folder.config_file.read_text(encoding="utf-8", errors="replace"))
     except (OSError, tomllib.TOMLDecodeError):
         return {}
+    return {name: table for name, table in known.items() if isinstance(table, dict)}
 
 
 def _images(folder: RunFolder) -> int:
