@@ -38,6 +38,8 @@ EPOCHS, LONGER, IMAGES = 80, 110, 96
 TOGETHER = 2.0
 """Seconds that both must live."""
 TRAINS, MEASURES = ("resume", "pretrain"), ("knn", "probe", "finetune")
+READS = ("report", "compare", "spectrum", "watch")
+"""Over in less than that: started again until they have lived with the other command for as long."""
 HELD = ("process", "pid")
 """One of these words is in a line that says who is there."""
 
@@ -71,15 +73,15 @@ PAIRS = (
     Pair("export {run}", "export {run}"),
     Pair("embed {run} --out {out}.npy", "embed {run} --out {out}.npy"),
     Pair("report {run}", "report {run}"),
-    Pair("resume {run}", "report {run}", "stopped", later=2.0),
+    Pair("resume {run}", "report {run}", "stopped", later=1.0),
     Pair("resume {run}", "checkpoints {run}", "stopped"),
-    Pair("resume {run}", "compare {run}", "stopped", later=2.0),
+    Pair("resume {run}", "compare {run}", "stopped", later=1.0),
     Pair(TRAIN, TRAIN, "nothing"),
     Pair("pack {photos} --out {out}", "pack {photos} --out {out}"),
     Pair("resume {run}", "export {run}", "stopped"),
     Pair("resume {run}", "embed {run} --out {out}.npy", "stopped"),
-    Pair("resume {run}", "spectrum {run} --out {out}.png", "stopped", later=2.0),
-    Pair("resume {run}", "watch {run}", "stopped", later=3.0),
+    Pair("resume {run}", "spectrum {run} --out {out}.png", "stopped", later=1.0),
+    Pair("resume {run}", "watch {run}", "stopped", later=1.0),
     Pair("knn {run} --json", f"{TRAIN} --out {{run}} --overwrite"),
     Pair("resume {run}", "probe {run} --json", "stopped"),
 )
@@ -122,15 +124,24 @@ class Stage:
         if pair.begin != "nothing":
             shutil.copytree(self.place / pair.begin, run)
         before = lines(run / "evaluation.jsonl")
-        both = [self._start(pair.first, scene, run)]
+        sides = [[self._start(pair.first, scene, run)], []]
         time.sleep(pair.later)
-        both.append(self._start(pair.second, scene, run))
-        while sum(started.alive for started in both) and time.monotonic() < both[0].began + 600:
-            time.sleep(0.02)  # both are asked, so that each end is noted
+        sides[1].append(self._start(pair.second, scene, run))
+        while _alive(sides) and time.monotonic() < sides[0][0].began + 600:
+            time.sleep(0.02)
+            for side, other, command in (
+                (sides[0], sides[1], pair.first),
+                (sides[1], sides[0], pair.second),
+            ):
+                goes_on = other[-1].alive or other[-1].arguments[0] in READS
+                over = not side[-1].alive and side[-1].arguments[0] in READS
+                if over and goes_on and _together(sides) < TOGETHER:
+                    side.append(self._start(command, scene, run))
+        both = [started for side in sides for started in side]
         for started in both:
             started.kill()  # what did not end by itself
         ends = [_end(started, pair) for started in both]
-        together = min(one.ended for one in both) - max(one.began for one in both)
+        together = _together(sides)
         problems = [] if together >= TOGETHER else [f"they lived together for {together:.1f} s only"]
         problems += [
             f"{one.arguments[0]} {end}" for one, end in zip(both, ends, strict=True) if end not in FINE
@@ -139,7 +150,8 @@ class Stage:
             problems.append("neither did its work")
         problems += self._checked(pair, scene, run, both, before)
         outcome = "; ".join(problems) or "as it should be"
-        self.tell(f"{pair.name}: {together:.1f} s together; {ends[0]}, {ends[1]}: {outcome}")
+        first, second = (", ".join(sorted({_end(one, pair) for one in side})) for side in sides)
+        self.tell(f"{pair.name}: {together:.1f} s together; {first} and {second}: {outcome}")
         return {"pair": pair.name, "together": round(together, 1), "ends": ends, "problems": problems}
 
     def _checked(
@@ -170,6 +182,21 @@ class Stage:
 
 
 FINE = ("whole", "refused")
+
+
+def _alive(sides: list[list[Started]]) -> bool:
+    return sum(started.alive for side in sides for started in side) > 0  # asks all, so that each end is noted
+
+
+def _together(sides: list[list[Started]]) -> float:
+    """Seconds that commands of both sides were alive at once."""
+    now = time.monotonic()
+    overlaps = [
+        min(one.ended or now, other.ended or now) - max(one.began, other.began)
+        for one in sides[0]
+        for other in sides[1]
+    ]
+    return sum(max(0.0, seconds) for seconds in overlaps)
 
 
 def _end(started: Started, pair: Pair) -> str:
