@@ -236,6 +236,10 @@ def test_a_torn_line_spoils_no_other_record(torn, run, photos):
     [
         ("evaluation.jsonl", '{"step": "six", "protocol": 1, "percent": [], "data": {}}\n'),
         ("evaluation.jsonl", '{"step": 6, "protocol": "kNN", "percent": {"trained": "high"}}\n'),
+        (
+            "evaluation.jsonl",
+            '{"step": 6, "protocol": "kNN", "data": "x", "split": [], "percent": {"trained": 1.0}}\n',
+        ),
         ("metrics.jsonl", '{"step": 6, "seconds": "long", "images_per_second": {}}\n'),
         ("diagnostics.jsonl", '{"step": 6, "verdict": 7, "z_rank": null, "z_eigenvalues": 3, "knn": "x"}\n'),
         ("status.json", '{"state": 3, "step": "x", "total": null, "verdict": []}'),
@@ -256,6 +260,13 @@ def test_a_run_with_a_mistyped_configuration_can_be_watched(content, run, capsys
     (run / "config.toml").write_text(content)
     frossl.watch(run)
     assert "finished" in capsys.readouterr().out
+
+
+def test_a_run_whose_views_are_gone_from_its_configuration_is_refused(run):
+    text = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(text.partition("[[views]]")[0])
+    with pytest.raises(InputError, match="views"):
+        frossl.knn(run)
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"step": "x"}', '{"step": -1}'])

@@ -234,6 +234,8 @@ def build_method(config: Config, *, pretrained: bool = True) -> JointEmbedding:
     pretrained: read `network.weights`; not needed where a checkpoint replaces every weight.
     """
     network = config.network
+    if not config.views:
+        raise ConfigError("views", [], "a run names its views; restore its config.toml")
     with own_random_numbers():
         torch.manual_seed(config.train.seed)
         largest = max(spec.size for spec in config.views)

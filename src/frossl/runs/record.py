@@ -108,7 +108,7 @@ def is_evaluation(record: Record) -> bool:
     return (
         has_step(record)
         and isinstance(record.get("protocol"), str)
-        and all(isinstance(record.get(name, ""), str) for name in ("data", "note"))
+        and all(isinstance(record.get(name, ""), str) for name in ("data", "note", "split"))
         and isinstance(percent, dict)
         and all(map(is_number, percent.values()))
         and isinstance(interval, dict)
