@@ -1,15 +1,17 @@
-# make demo    train on a small real data set for a few minutes and see what was learned
-# make test    everything that must hold: ruff, mypy, import-linter, pytest
-# make docs    the documentation as a site, in build/site
-# make package a wheel and an sdist, tried in an empty environment
-# make setup   only create .venv with pinned versions
+# make demo      train on a small real data set for a few minutes and see what was learned
+# make quick     lint (ruff, mypy, import-linter), then the tests of single modules: about two minutes
+# make test      lint, then all tests but the slow ones; those that need a browser are skipped without one
+# make test-slow the slow tests
+# make docs      the documentation as a site, in build/site
+# make package   a wheel and an sdist, tried in an empty environment
+# make setup     only create .venv with pinned versions
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-BROWSER := $(VENV)/.browser
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist loadgroup
 
-.PHONY: setup demo docs lint test test-slow package format clean
+.PHONY: setup demo docs lint quick test test-slow package format clean
 
 setup: $(READY)
 
@@ -31,17 +33,14 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# A browser and axe-core for the tests of the report; where they cannot be had, those are skipped and say so.
-$(BROWSER): $(READY)
-	command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } > /dev/null || true
-	npm install --silent --no-audit --no-fund --prefix $(VENV)/axe axe-core@4 || true
-	touch $@
+quick: lint
+	$(PYTEST) -n 2 tests/unit tests/contract
 
-test: lint $(BROWSER)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
+test: lint
+	$(PYTEST) -n auto --maxprocesses 4
 
 test-slow: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
+	$(PYTEST) -n 2 -m slow
 
 # A wheel and an sdist in build/dist, tried in an empty environment.
 package: $(READY)

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 
+import frossl._api as api
 from benchmarks.methods import DATA, start_from
-from frossl import api
 from frossl.config import Diagnostics
 from frossl.methods import METHODS
 

@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from frossl import api
+import frossl._api as api
 from frossl.config import Diagnostics
 
 NONE = Diagnostics(every=10**9, share=0.0, probe=False, knn=False)

@@ -54,8 +54,8 @@ SECONDS, MEMORY, ADDRESSES = 60.0, 2 << 30, 12 << 30
 """Limits of a case: time, resident bytes (it is ended beyond), and addresses (a net below that)."""
 FORMATS = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "TIFF": "tif", "BMP": "bmp"}
 IMPORTED = (
-    "lightning_fabric", "torch.optim", "frossl.api", "frossl.cli", "frossl.engine", "frossl.estimator",
-    "frossl.api.closing", "matplotlib.figure", "matplotlib.backends.backend_agg",
+    "lightning_fabric", "torch.optim", "frossl._api", "frossl.cli", "frossl.engine", "frossl.estimator",
+    "frossl._api.finish", "matplotlib.figure", "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg", "sklearn.cluster", "sklearn.decomposition", "sklearn.linear_model",
     "sklearn.manifold", "rich.table", "rich.progress", "pyarrow.parquet", "faiss", "simplejpeg", "numba",
     "frossl.augment.fused",
@@ -416,11 +416,12 @@ def config_case(bench: Bench, rng: random.Random) -> Case:
     """A TOML file of a run, or a recipe, changed."""
     from importlib import resources
 
-    recipes = sorted(file.name for file in (resources.files("frossl") / "recipes").iterdir())
+    folder = resources.files("frossl") / "recipes"
+    recipes = sorted(file.name for file in folder.iterdir() if file.name.endswith(".toml"))
     name = rng.choice(("run", "run", "run", *recipes))
     content = bench.contents["run/config.toml"]
     if name != "run":
-        content = (resources.files("frossl") / "recipes" / name).read_bytes()
+        content = (folder / name).read_bytes()
         content = re.sub(rb"size = 2\d\d", b"size = 64", content)  # steps at 224 px take more than the limit
     files = {"mine.toml": mutated_toml(content, rng)}
     if rng.random() < 0.2:

@@ -28,8 +28,8 @@ from pathlib import Path
 import torch
 from PIL import Image
 
+import frossl._api as api
 import frossl.compat  # noqa: F401  before Lightly, which imports torchvision
-from frossl import api
 from frossl.augment import Augment, view_set
 from frossl.data import Loader, open_dataset
 from frossl.data import sources as decoding
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     options = parser.parse_args()
     torch.set_num_threads(options.workers)
-    decoding.KEEP_DECODED = 0  # every pass decodes, as with data that do not fit in memory
+    decoding.DECODED_CACHE_BYTES = 0  # every pass decodes, as with data that do not fit in memory
     found, stored = [], options.stored
     with tempfile.TemporaryDirectory() as place:
         folder = options.folder

@@ -30,21 +30,20 @@ def one(batch: int, size: int, parts: int) -> dict:
 
     from frossl import engine
     from frossl.config import Config, Network, Train, ViewSpec
-    from frossl.data import ArraySource, Dataset, Part
+    from frossl.data import ArraySource, Dataset, Split
     from frossl.data.dataset import IMAGENET
     from frossl.engine.step import train_step
-    from frossl.runs import RunFolder
 
     images = torch.randint(0, 256, (batch, 3, size, size), dtype=torch.uint8)
-    data = Dataset("noise", Part(ArraySource(images), None), None, IMAGENET)
+    data = Dataset("noise", Split(ArraySource(images), None), None, IMAGENET)
     config = Config(
         network=Network("resnet18", stem="native"),
         train=Train(batch_size=batch, micro_batch_size=None if parts == 1 else batch // parts, device="cpu"),
         views=(ViewSpec(size=size, count=2),),
     )
     config = engine.settle(config, data)
-    expected = engine.memory_of(config, engine.build_method(config), batch).of(batch // parts)
-    state = engine.build(config, data, RunFolder(Path("unused")))
+    expected = engine.estimate_memory(config, engine.build_method(config), batch).of(batch // parts)
+    state = engine.build(config, data)
     before, seconds = resident("VmRSS"), 0.0
     for step in range(2):
         began = time.perf_counter()

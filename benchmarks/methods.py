@@ -27,7 +27,8 @@ from pathlib import Path
 
 import torch
 
-from frossl import api, engine
+import frossl._api as api
+from frossl import engine
 from frossl.config import Config, ViewSpec
 from frossl.data import Dataset, open_dataset
 from frossl.evaluation import Score, extract, knn_accuracy, labelled_split
@@ -129,7 +130,7 @@ def multicrop(minutes: float) -> list[Arm]:
     torch.set_num_threads(1)
     for _ in range(3):
         for name, config in configs.items():
-            trial = engine.try_out(engine.settle(config, data), data, seconds=2.0)
+            trial = engine.time_steps(engine.settle(config, data), data, seconds=2.0)
             seconds[name].append(trial.step_seconds)
     arms = []
     for name, config in configs.items():
@@ -156,7 +157,7 @@ def run(arm: Arm, seed: int, folder: Path) -> Result:
     data: Dataset = open_dataset(DATA)
     split = labelled_split(replace(data, test=None) if arm.validation else data)
     scores = [
-        knn_accuracy(*extract(encoder.eval(), split.bank), *extract(encoder.eval(), split.test))
+        knn_accuracy(*extract(encoder.eval(), split.train), *extract(encoder.eval(), split.test))
         for encoder in (trained, untrained)
     ]
     last = done.metrics[-1]

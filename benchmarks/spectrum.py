@@ -13,7 +13,7 @@ import argparse
 import json
 from pathlib import Path
 
-from frossl import api
+import frossl._api as api
 from frossl.augment import view_set
 from frossl.config import Config, Data, Network, Objective, Optim, Train
 from frossl.data import open_dataset

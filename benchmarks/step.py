@@ -17,22 +17,21 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
-from frossl import api, engine
+import frossl._api as api
+from frossl import engine
 from frossl.config import Config, Objective, ViewSpec
 from frossl.data import open_dataset
 from frossl.engine.step import train_step
 from frossl.objectives import frossl_loss
-from frossl.runs import RunFolder
 
 DATA = open_dataset("cifar10-mini")
 
 
 def state_of(config: Config) -> engine.State:
-    return engine.build(engine.settle(config, DATA), DATA, RunFolder(Path("unused")))
+    return engine.build(engine.settle(config, DATA), DATA)
 
 
 def demo(views: int, *, batch: int = 128) -> Config:

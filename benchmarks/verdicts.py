@@ -21,8 +21,8 @@ from pathlib import Path
 
 import torch
 
+import frossl._api as api
 from benchmarks.methods import DATA, start_from
-from frossl import api
 from frossl.config import Config
 from frossl.errors import TrainingError
 

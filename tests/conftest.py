@@ -1,29 +1,19 @@
-"""Shared pieces of the tests."""
+"""Fixtures of all tests; helpers are in tests/support."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import frossl.compat  # noqa: F401  before any test imports torchvision
-
-ROOT = Path(__file__).parents[1]
+from tests.support.images import write_image
 
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
-
-
-def write_image(path: Path, *, width: int, height: int, seed: int = 0, mode: str = "RGB") -> None:
-    """A smooth random picture."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    small = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), dtype=np.uint8)
-    Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC).convert(mode).save(path)
 
 
 @pytest.fixture

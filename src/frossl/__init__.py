@@ -5,34 +5,45 @@ Importing frossl imports no torch: public names are loaded when they are first u
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from frossl.api import Run as Run
-    from frossl.api import check as check
-    from frossl.api import checkpoints as checkpoints
-    from frossl.api import compare as compare
-    from frossl.api import demo as demo
-    from frossl.api import doctor as doctor
-    from frossl.api import embed as embed
-    from frossl.api import export as export
-    from frossl.api import finetune as finetune
-    from frossl.api import knn as knn
-    from frossl.api import linear as linear
-    from frossl.api import load_encoder as load_encoder
-    from frossl.api import measure as measure
-    from frossl.api import pack as pack
-    from frossl.api import plan as plan
-    from frossl.api import pretrain as pretrain
-    from frossl.api import probe as probe
-    from frossl.api import recipe as recipe
-    from frossl.api import replay as replay
-    from frossl.api import report as report
-    from frossl.api import resume as resume
-    from frossl.api import spectrum as spectrum
-    from frossl.api import views as views
-    from frossl.api import watch as watch
+    from frossl._api import Checkpoints as Checkpoints
+    from frossl._api import Demo as Demo
+    from frossl._api import DoctorReport as DoctorReport
+    from frossl._api import EmbedResult as EmbedResult
+    from frossl._api import EvalOptions as EvalOptions
+    from frossl._api import Evaluation as Evaluation
+    from frossl._api import Plan as Plan
+    from frossl._api import Run as Run
+    from frossl._api import RunOptions as RunOptions
+    from frossl._api import check as check
+    from frossl._api import checkpoints as checkpoints
+    from frossl._api import compare as compare
+    from frossl._api import demo as demo
+    from frossl._api import doctor as doctor
+    from frossl._api import embed as embed
+    from frossl._api import export as export
+    from frossl._api import finetune as finetune
+    from frossl._api import knn as knn
+    from frossl._api import linear as linear
+    from frossl._api import list_names as list_names
+    from frossl._api import list_runs as list_runs
+    from frossl._api import load_encoder as load_encoder
+    from frossl._api import measure as measure
+    from frossl._api import pack as pack
+    from frossl._api import plan as plan
+    from frossl._api import pretrain as pretrain
+    from frossl._api import probe as probe
+    from frossl._api import recipe as recipe
+    from frossl._api import replay as replay
+    from frossl._api import report as report
+    from frossl._api import resume as resume
+    from frossl._api import spectrum as spectrum
+    from frossl._api import views as views
+    from frossl._api import watch as watch
     from frossl.augment import Augment as Augment
     from frossl.augment import ViewSpec as ViewSpec
     from frossl.augment import view_set as view_set
@@ -88,11 +99,21 @@ if TYPE_CHECKING:
     from frossl.objectives import von_neumann_divergence as von_neumann_divergence
     from frossl.objectives import wmse_loss as wmse_loss
     from frossl.types import Batch as Batch
+    from frossl.types import Callback as Callback
     from frossl.types import Clock as Clock
     from frossl.types import LossTerms as LossTerms
-    from frossl.types import Watch as Watch
 
 _HOME = {
+    "Checkpoints": "_api",
+    "Demo": "_api",
+    "DoctorReport": "_api",
+    "EmbedResult": "_api",
+    "EvalOptions": "_api",
+    "Evaluation": "_api",
+    "Plan": "_api",
+    "RunOptions": "_api",
+    "list_names": "_api",
+    "list_runs": "_api",
     "Augment": "augment",
     "BYOLLoss": "objectives",
     "BarlowTwinsLoss": "objectives",
@@ -112,7 +133,7 @@ _HOME = {
     "MMCRLoss": "objectives",
     "MatrixSSLLoss": "objectives",
     "MoCoLoss": "objectives",
-    "Run": "api",
+    "Run": "_api",
     "SimCLRLoss": "objectives",
     "SimSiamLoss": "objectives",
     "SpectralContrastiveLoss": "objectives",
@@ -122,56 +143,56 @@ _HOME = {
     "VISRegLoss": "objectives",
     "ViewSpec": "augment",
     "WMSELoss": "objectives",
-    "Watch": "types",
+    "Callback": "types",
     "barlow_loss": "objectives",
     "byol_loss": "objectives",
-    "check": "api",
-    "checkpoints": "api",
-    "compare": "api",
+    "check": "_api",
+    "checkpoints": "_api",
+    "compare": "_api",
     "corinfomax_loss": "objectives",
-    "demo": "api",
+    "demo": "_api",
     "dino_loss": "objectives",
-    "doctor": "api",
-    "embed": "api",
+    "doctor": "_api",
+    "embed": "_api",
     "empssl_loss": "objectives",
-    "export": "api",
+    "export": "_api",
     "few_label_accuracy": "evaluation",
-    "finetune": "api",
+    "finetune": "_api",
     "frossl_loss": "objectives",
     "gather": "engine.gather",
     "iso_loss": "objectives",
     "ivne_loss": "objectives",
-    "knn": "api",
+    "knn": "_api",
     "knn_accuracy": "evaluation",
     "lejepa_loss": "objectives",
-    "linear": "api",
-    "load_encoder": "api",
+    "linear": "_api",
+    "load_encoder": "_api",
     "log_det_divergence": "objectives",
     "logistic_accuracy": "evaluation",
     "matrixssl_loss": "objectives",
-    "measure": "api",
+    "measure": "_api",
     "mmcr_loss": "objectives",
     "moco_loss": "objectives",
-    "pack": "api",
+    "pack": "_api",
     "petz_renyi_divergence": "objectives",
-    "plan": "api",
-    "pretrain": "api",
-    "probe": "api",
-    "recipe": "api",
+    "plan": "_api",
+    "pretrain": "_api",
+    "probe": "_api",
+    "recipe": "_api",
     "renyi_variance": "objectives",
-    "replay": "api",
-    "report": "api",
-    "resume": "api",
+    "replay": "_api",
+    "report": "_api",
+    "resume": "_api",
     "simclr_loss": "objectives",
     "simsiam_loss": "objectives",
     "spectral_loss": "objectives",
-    "spectrum": "api",
+    "spectrum": "_api",
     "swav_loss": "objectives",
     "tico_loss": "objectives",
     "vicreg_loss": "objectives",
     "view_set": "augment",
-    "views": "api",
-    "watch": "api",
+    "views": "_api",
+    "watch": "_api",
     "visreg_loss": "objectives",
     "von_neumann_divergence": "objectives",
     "wmse_loss": "objectives",
@@ -185,6 +206,9 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("frossl")
+    if name == "Watch":
+        warnings.warn("frossl.Watch is now frossl.Callback", DeprecationWarning, stacklevel=2)
+        return import_module("frossl.types").Watch
     if name not in _HOME:
         raise AttributeError(f"module 'frossl' has no attribute {name!r}")
     return getattr(import_module(f"frossl.{_HOME[name]}"), name)

@@ -1,6 +1,6 @@
 """Make `import torchvision` work beside a torch that its compiled operators were not built for.
 
-A CPU-only torch next to a CUDA build of torchvision is a common state. The compiled operators then
+A CPU-only torch is often installed next to a CUDA build of torchvision. The compiled operators then
 fail to load, and torchvision stops at import while registering fake kernels for two of them. frossl
 needs none of those operators, so it declares the two names, and only where torchvision would fail.
 """
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import torch
 
-_declared: torch.library.Library | None = None  # the declarations live as long as this object
+_declared: torch.library.Library | None = None  # the declarations last as long as this object
 
 
 def _operators_load() -> bool:
-    """Whether torchvision's compiled extension can be loaded (or there is no torchvision to mend)."""
+    """Return whether torchvision's compiled extension can be loaded (or torchvision is not installed)."""
     spec = importlib.util.find_spec("torchvision")
     if spec is None or not spec.submodule_search_locations:
         return True
@@ -31,8 +31,8 @@ def _operators_load() -> bool:
     return hasattr(torch.ops.torchvision, "nms")
 
 
-def mend_torchvision() -> bool:
-    """Declare the operators that torchvision registers fake kernels for; True if that was needed."""
+def fix_torchvision() -> bool:
+    """Declare the operators that torchvision registers fake kernels for; return whether that was needed."""
     global _declared
     if _declared is None and not _operators_load():
         library = torch.library.Library("torchvision", "DEF")
@@ -42,4 +42,4 @@ def mend_torchvision() -> bool:
     return _declared is not None
 
 
-mend_torchvision()
+fix_torchvision()

@@ -1,7 +1,7 @@
-"""A run as data: frozen dataclasses, TOML in and out.
+"""Configuration of a run: frozen dataclasses that are read from and written to TOML.
 
-An absent key is None, which means "settled when the run is built"; what was settled is written back, so
-that `config.toml` repeats the run. Derived values are methods. No torch here.
+An absent key is None: its value is chosen when the run is built and then written back, so that
+`config.toml` reproduces the run. Derived values are methods. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ Logger = Literal["tensorboard", "wandb", "mlflow"]
 ViewKernel = Literal["torch", "numba"]
 
 INF = float("inf")
-WIDEST = 1 << 16
-"""Channels or pixels: what has more is a slip, and cannot be allocated."""
-DEEPEST = 64
-"""Layers of a projector, for the same reason."""
+MAX_WIDTH = 1 << 16
+"""Largest number of channels or pixels; more is a typing error and could not be allocated."""
+MAX_PROJECTOR_LAYERS = 64
+"""Largest number of projector layers, for the same reason."""
 
 
 class Range(NamedTuple):
-    """Which numbers are meant, where a type alone does not say: `Annotated[float, Range(...)]`."""
+    """Range of valid numbers, for annotations such as `Annotated[float, Range(...)]`."""
 
     holds: Callable[[float], bool]
+    """Function that returns True for a valid number."""
     hint: str
+    """End of the error message for an invalid number."""
 
 
 Weight = Annotated[float, Range(math.isfinite, "give a finite number")]
@@ -48,7 +50,7 @@ Positive = Annotated[float, Range(lambda x: 0 < x < math.inf, "give a number abo
 NotNegative = Annotated[float, Range(lambda x: 0 <= x < math.inf, "give 0 or more")]
 Share = Annotated[float, Range(lambda x: 0 <= x <= 1, "give 0 to 1")]
 Inertia = Annotated[float, Range(lambda x: 0 <= x < 1, "give 0 or more, and less than 1")]
-"""How much of the past stays in a running mean, which would never move with 1."""
+"""Decay of an exponential moving average; with 1, the average would never change."""
 Count = Annotated[int, Range(lambda x: 1 <= x < 1 << 31, "give at least 1")]
 Several = Annotated[int, Range(lambda x: 2 <= x < 1 << 31, "give at least 2")]
 Length = Annotated[int, Range(lambda x: 0 <= x < 1 << 31, "give 0 or more")]
@@ -61,36 +63,41 @@ def _require(condition: bool, name: str, value: object, hint: str) -> None:
 
 @dataclass(frozen=True)
 class ViewSpec:
-    """How views of one kind are made from an image. A view set is a tuple of these."""
+    """Augmentation that makes the views of one kind. A view set is a tuple of these."""
 
     size: int = 32
-    """Pixels along each side."""
+    """Pixels along each side of a view."""
     count: int = 1
-    """How many views of this kind."""
+    """Number of views of this kind for each image."""
     scale: tuple[float, float] = (0.08, 1.0)
-    """Share of the image's area that a crop covers."""
+    """Range of the share of the image's area that a crop covers."""
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    """Width over height of a crop."""
+    """Range of a crop's aspect ratio, width over height."""
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    """Interpolation that resizes a crop to the size of the view."""
     flip: float = 0.5
     """Probability of a horizontal flip."""
     jitter: float = 0.8
-    """Probability that the four adjustments below are made, in random order."""
+    """Probability of color jitter: brightness, contrast, saturation and hue, in random order."""
     brightness: float = 0.4
+    """Strength of the brightness jitter: the factor is drawn from 1 ± this."""
     contrast: float = 0.4
+    """Strength of the contrast jitter: the factor is drawn from 1 ± this."""
     saturation: float = 0.4
+    """Strength of the saturation jitter: the factor is drawn from 1 ± this."""
     hue: float = 0.1
+    """Largest shift of the hue, as a share of the color circle; at most 0.5."""
     gray: float = 0.2
-    """Probability."""
+    """Probability that a view is converted to grayscale."""
     blur: float = 0.5
-    """Probability."""
+    """Probability of a Gaussian blur."""
     sigma: tuple[float, float] = (0.1, 2.0)
-    """Deviation of the blur in pixels of the view."""
+    """Range of the standard deviation of the blur, in pixels of the view."""
     solarize: float = 0.0
-    """Probability."""
+    """Probability that a view is solarized."""
 
     def __post_init__(self) -> None:
-        _require(1 <= self.size <= WIDEST, "views.size", self.size, f"give 1 to {WIDEST} pixels")
+        _require(1 <= self.size <= MAX_WIDTH, "views.size", self.size, f"give 1 to {MAX_WIDTH} pixels")
         _require(1 <= self.count <= 1000, "views.count", self.count, "give 1 to 1000 views")
         low, high = self.scale
         _require(0 < low <= high <= 1, "views.scale", self.scale, "give 0 < low ≤ high ≤ 1")
@@ -109,26 +116,27 @@ class ViewSpec:
 
 @dataclass(frozen=True)
 class Data:
-    """Which images."""
+    """Images that a run trains and is tested on."""
 
     source: str = "cifar10-mini"
-    """A folder, a list, an archive, an array, or the name of a data set."""
+    """Images to train on: a folder, a list, an archive, an array, or the name of a data set."""
     root: str | None = None
-    """The folder of a data set that has a name, where it is not fetched."""
+    """Folder that holds a data set given by name; without it, the data set is downloaded."""
     fraction: float = 1.0
-    """The share of every class that is learned from."""
+    """Share of each class that is used for training."""
     fraction_seed: int = 0
-    """Chooses that share; not the run's seed, so that runs with several seeds learn from the same images."""
+    """Seed that selects the images of `fraction`; it is not the run's seed, so that runs with different seeds
+    train on the same images."""
     size: int | None = None
-    """Pixels along each side of the stored images; larger ones are scaled and cut to a central square."""
+    """Pixels along each side of decoded images; files are resized to it and cropped to a central square."""
     max_bad: float = 0.01
-    """Share of the files that may be unreadable; ten always may."""
+    """Largest share of unreadable files that a run tolerates; ten are always tolerated."""
     labels: str | None = None
-    """A CSV file with the columns `path` and `label`, for images that do not lie in class folders."""
+    """CSV file with the columns `path` and `label`, for images that are not in class folders."""
     test: str | None = None
-    """Images to be tested on: a folder of class folders, or whatever else `source` may be."""
+    """Images of the test split, with labels: a folder of class folders, or any other kind of `source`."""
     workers: int | None = None
-    """Threads that decode files; as many as there are cores, if not given."""
+    """Number of threads that decode files; by default one for each core."""
 
     def __post_init__(self) -> None:
         _require(self.workers is None or self.workers >= 1, "data.workers", self.workers, "give at least 1")
@@ -139,71 +147,83 @@ class Data:
 
 @dataclass(frozen=True)
 class Network:
-    """Which networks."""
+    """Backbone and projector of a run."""
 
     backbone: str = "resnet18"
-    """Any name that timm knows."""
+    """Name of the backbone; any model of timm."""
     width: float = 1.0
-    """Channels as a multiple of the architecture's own."""
+    """Width of the backbone: its numbers of channels as a multiple of the architecture's own."""
     stages: int | None = None
-    """Keep the first stages only (ResNets): small images are small before the last."""
+    """Number of stages of a ResNet that are kept, from the first on; small images need fewer."""
     stem: Literal["native", "small", "fast"] | None = None
-    """`native` as timm has it; for small images `small` (stride 1) or `fast` (stride 2), without pooling."""
+    """Stem of the backbone: `native` as in timm; for small images `small` (stride 1) or `fast` (stride 2),
+    both without pooling."""
     channels: int | None = None
-    """Of the images; those of the data if not given."""
+    """Number of input channels; by default that of the images."""
     weights: str | None = None
-    """A local file to start from: safetensors, or a torch state dict, of that backbone."""
+    """Local file of initial weights for the backbone: safetensors or a torch state dict."""
     freeze: int = 0
-    """How many of the first layers stay as they are: 1 is the stem, 2 the first block too, and so on."""
+    """Number of frozen layers, from the first on: 1 freezes the stem, 2 the first block too, and so on."""
     drop_path: float = 0.0
-    """Probability that a block of the backbone is skipped, rising to this at the last one."""
+    """Stochastic depth: probability that a block of the backbone is skipped, rising linearly to this value at
+    the last block."""
     projector_hidden: int = 2048
+    """Width of the projector's hidden layers."""
     projector_out: int = 1024
+    """Number of outputs of the projector, that is the dimension of the embeddings."""
     projector_layers: int = 3
+    """Number of linear layers of the projector."""
     projector_norm: bool = False
-    """End the projector with a BatchNorm."""
+    """Whether the projector ends with a BatchNorm."""
 
     def __post_init__(self) -> None:
         _require(0 < self.width <= 16, "network.width", self.width, "give a multiple up to 16, such as 0.5")
         for name in ("stages", "channels", "projector_hidden", "projector_out"):
             value = getattr(self, name)
-            fits = value is None or 1 <= value <= WIDEST
-            _require(fits, f"network.{name}", value, f"give 1 to {WIDEST}")
+            fits = value is None or 1 <= value <= MAX_WIDTH
+            _require(fits, f"network.{name}", value, f"give 1 to {MAX_WIDTH}")
         layers = self.projector_layers
-        _require(1 <= layers <= DEEPEST, "network.projector_layers", layers, f"give 1 to {DEEPEST}")
-        _require(self.freeze >= 0, "network.freeze", self.freeze, "give how many layers stay, 0 for none")
+        most = MAX_PROJECTOR_LAYERS
+        _require(1 <= layers <= most, "network.projector_layers", layers, f"give 1 to {most}")
+        _require(self.freeze >= 0, "network.freeze", self.freeze, "give the number of layers, 0 for none")
         _require(0 <= self.drop_path < 1, "network.drop_path", self.drop_path, "give 0 ≤ probability < 1")
 
 
 @dataclass(frozen=True)
 class Objective:
-    """Which method, and the arguments of its objective where they are not the default."""
+    """Method of a run, and its options."""
 
     method: str = "frossl"
+    """Name of the method."""
     options: dict[str, Any] = field(default_factory=dict)
+    """Options of the method's objective, by name; options that are not given have their default."""
 
 
 @dataclass(frozen=True)
 class Optim:
-    """How weights move."""
+    """Optimizer and learning-rate schedule."""
 
     optimizer: Literal["lars", "sgd", "adam", "adamw"] = "adamw"
+    """Optimizer that updates the weights."""
     base_lr: float = 0.002
-    """Rate for a batch of `lr_batch` images; the rate used is `lr(batch_size)`."""
+    """Peak learning rate for a batch of `lr_batch` images; it is scaled linearly with the batch size."""
     lr_batch: int = 256
+    """Batch size that `base_lr` refers to."""
     weight_decay: float = 1e-4
+    """Strength of the weight decay."""
     momentum: float = 0.9
-    """Of LARS and SGD."""
+    """Momentum of LARS and SGD; Adam and AdamW ignore it."""
     schedule: Literal["cosine", "wsd"] = "cosine"
-    """After the warm-up: `cosine` falls to zero, `wsd` stays and then falls to zero in a line."""
+    """Learning-rate schedule after the warm-up: `cosine` decays to zero; `wsd` (warm-up, stable, decay) stays
+    constant and then decays linearly to zero."""
     warmup: float = 0.05
-    """Share of the steps over which the rate rises from zero."""
+    """Share of the steps over which the learning rate rises linearly from zero."""
     decay: float = 0.2
-    """Share of the steps over which the rate of `wsd` falls."""
+    """Share of the steps over which the learning rate of `wsd` decays."""
     clip: float | None = None
-    """Gradients longer than this are scaled down to it."""
+    """Largest norm of the gradient; longer gradients are scaled down to it."""
     layer_decay: float = 1.0
-    """Each layer of the backbone moves at this share of the rate of the next."""
+    """Layer-wise learning-rate decay: the rate of each backbone layer as a multiple of the next layer's."""
 
     def __post_init__(self) -> None:
         _require(0 < self.base_lr < INF, "optim.base_lr", self.base_lr, "give a positive rate")
@@ -218,42 +238,50 @@ class Optim:
         _require(0 < self.layer_decay <= 1, "optim.layer_decay", self.layer_decay, "give 0 < share ≤ 1")
 
     def lr(self, batch_size: int) -> float:
-        """The peak rate: linear in the batch."""
+        """Return the peak learning rate, which is linear in the batch size."""
         return self.base_lr * batch_size / self.lr_batch
 
 
 @dataclass(frozen=True)
 class Train:
-    """How long, how much at once, on what."""
+    """Length of a run, its batches, its hardware, its logs and its checkpoints."""
 
     epochs: int = 100
+    """Number of passes over the training images."""
     steps: int | None = None
-    """End after so many steps, whatever the epochs: what a budget of time is settled to."""
+    """Number of training steps; if given, it replaces `epochs`. A time budget is converted to it."""
     batch_size: int = 256
-    """Images of a step, over all processes."""
+    """Number of images in a step, over all processes."""
     micro_batch_size: int | None = None
-    """Images that go through the networks at once, on each process, where memory is short."""
+    """Number of images that each process forwards at once; give it where memory is short."""
     devices: int | None = None
-    """Processes on each node; one if not given, or those that torchrun or SLURM has started."""
+    """Number of processes on each node; by default one, or as many as torchrun or SLURM has started."""
     num_nodes: int | None = None
+    """Number of nodes; by default one, or as many as torchrun or SLURM has started."""
     seed: int = 0
+    """Seed of the initial weights, the order of the images and the views."""
     precision: Precision | None = None
+    """Floating-point precision: `32-true`, or `bf16-mixed` for automatic mixed precision with bfloat16."""
     channels_last: bool | None = None
+    """Whether networks and images use the channels-last memory format; by default they do."""
     device: Device | None = None
+    """Device to train on; by default the fastest that is available."""
     together: bool = False
-    """Forward the views of one size as one batch, and all through the projector as one: BatchNorm sees them
-    at once."""
+    """Whether views of one size are forwarded as one batch, and all views through the projector as one batch,
+    so that BatchNorm computes its statistics over them jointly."""
     view_kernel: ViewKernel | None = None
-    """What makes views: on a CPU `numba` (compiled loops) where it is installed, else `torch`."""
+    """Implementation of the augmentation; by default `numba` (compiled loops) on a CPU if it is installed,
+    else `torch`."""
     loggers: tuple[Logger, ...] = ()
-    """Who is told besides metrics.jsonl."""
+    """Experiment loggers that receive the metrics, besides metrics.jsonl."""
     log_every: int = 10
+    """Steps between two records in metrics.jsonl."""
     checkpoint_every: int | None = None
     """Steps between checkpoints."""
     checkpoint_minutes: float | None = None
-    """Minutes between checkpoints; five where neither is given."""
+    """Minutes between checkpoints; five if `checkpoint_every` is not given either."""
     keep_checkpoints: int = 2
-    """How many of the newest are kept."""
+    """Number of newest checkpoints that are kept."""
 
     def __post_init__(self) -> None:
         counts = (
@@ -271,8 +299,8 @@ class Train:
         micro, minutes = self.micro_batch_size, self.checkpoint_minutes
         _require(micro is None or micro >= 2, "train.micro_batch_size", micro, "give at least 2 images")
         _require(minutes is None or minutes > 0, "train.checkpoint_minutes", minutes, "give more than 0")
-        twice = len(set(self.loggers)) < len(self.loggers)
-        _require(not twice, "train.loggers", self.loggers, "name each once")
+        repeated = len(set(self.loggers)) < len(self.loggers)
+        _require(not repeated, "train.loggers", self.loggers, "name each once")
         for logger in self.loggers:
             if logger not in typing.get_args(Logger):
                 raise unknown("logger", logger, typing.get_args(Logger))
@@ -282,18 +310,20 @@ class Train:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """What a run finds out about itself while it trains."""
+    """Diagnostics that a run computes while it trains."""
 
     every: int = 50
-    """Steps between looks at the embeddings, besides those that are evenly spread on a logarithmic axis."""
+    """Steps between diagnostics of the embeddings; more are computed at steps that are evenly spaced on a
+    logarithmic axis."""
     share: float = 0.03
-    """Of the time, at most: looks and online kNN come less often where they would cost more. 1 is always."""
+    """Largest share of the training time that diagnostics and online kNN may take; they are computed less
+    often if they would take more. With 1 they are never skipped."""
     probe: bool = True
-    """Train a linear probe beside the networks, where there are labels. They never feel it."""
+    """Whether a linear probe is trained online if there are labels; it sends no gradient to the networks."""
     knn: bool = True
-    """Ask the nearest neighbours of unaugmented images now and then, where there are labels."""
+    """Whether kNN accuracy on unaugmented images is measured from time to time if there are labels."""
     stop: bool = True
-    """End a run that has collapsed to one point."""
+    """Whether a run ends when its embeddings have collapsed to one point."""
 
     def __post_init__(self) -> None:
         _require(self.every >= 1, "diagnostics.every", self.every, "give at least 1")
@@ -302,29 +332,46 @@ class Diagnostics:
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that defines a run."""
+    """Complete configuration of a run."""
 
     data: Data = field(default_factory=Data)
+    """Images that the run trains and is tested on."""
     network: Network = field(default_factory=Network)
+    """Backbone and projector."""
     objective: Objective = field(default_factory=Objective)
+    """Method and its options."""
     optim: Optim = field(default_factory=Optim)
+    """Optimizer and learning-rate schedule."""
     train: Train = field(default_factory=Train)
+    """Length of the run, batches, hardware, logs and checkpoints."""
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    """Diagnostics that are computed while the run trains."""
     view_set: str | None = None
-    """The name of the set that views are taken from, where none are given."""
+    """Name of a predefined view set, used if `views` is empty."""
     views: tuple[ViewSpec, ...] = ()
+    """Kinds of views; each entry has its own augmentation."""
     transform: str | None = None
-    """The name of the user's function that makes views, where one does; of `views`, size and count hold."""
+    """Name of the user's function that makes the views, if there is one; only size and count of `views` then
+    apply."""
 
     def __post_init__(self) -> None:
         both = self.view_set is not None and bool(self.views)
         _require(not both, "view_set", self.view_set, "views are given too; give one of them")
 
     def to_toml(self) -> str:
+        """Return the configuration as TOML; fields that are None are left out."""
         return tomli_w.dumps(_without_none(dataclasses.asdict(self)))
 
     def with_settings(self, settings: Mapping[str, Any]) -> Config:
-        """With other values, by their dotted names: `{"optim.weight_decay": 0.05}`."""
+        """Return a copy with other values.
+
+        Args:
+            settings: Values by dotted name, such as `{"optim.weight_decay": 0.05}`. A `view_set` replaces
+                the present `views`.
+
+        Raises:
+            InputError: If a name is unknown or a value is not valid.
+        """
         table = tomllib.loads(self.to_toml())
         for name, value in settings.items():
             *parts, last = name.split(".")
@@ -347,12 +394,21 @@ class Config:
         views: int | None = None,
         known: Collection[str] = (),
     ) -> Config:
-        """A run from its TOML.
+        """Parse a configuration from TOML.
 
-        `[methods.NAME]` tables say what a method changes in the rest of the file. They count for the method
-        that is asked for (else the file's own), and other methods' options are left out. In them,
-        `at_views.N` tables say what it changes besides when N views are asked for. known: the names that
-        may stand there, if given.
+        A `[methods.NAME]` table holds what a method changes in the rest of the file. It applies if `NAME` is
+        the selected method; options of other methods are dropped. An `at_views.N` table within it holds what
+        changes in addition when N views are requested.
+
+        Args:
+            text: The TOML text.
+            method: The method to select; by default the one that the file names.
+            views: The number of views that is requested; by default that of the file.
+            known: Valid names for the `[methods.NAME]` tables; empty to accept any.
+
+        Raises:
+            InputError: If the text is not TOML, a name is unknown, or nothing is set for `views`.
+            ConfigError: If a value has the wrong type or is out of range.
         """
         try:
             table = tomllib.loads(text)
@@ -372,24 +428,24 @@ class Config:
         change = changes.get(method or own, {})
         if not isinstance(change, dict):
             raise ConfigError(f"methods.{method or own}", change, "expected a table")
-        by_number, place = change.pop("at_views", {}), f"methods.{method or own}.at_views"
-        if not isinstance(by_number, dict) or not all(isinstance(more, dict) for more in by_number.values()):
-            raise ConfigError(place, by_number, "expected tables, by the number of views")
+        by_views, place = change.pop("at_views", {}), f"methods.{method or own}.at_views"
+        if not isinstance(by_views, dict) or not all(isinstance(more, dict) for more in by_views.values()):
+            raise ConfigError(place, by_views, "expected tables, by the number of views")
         for given, other in (("views", "view_set"), ("view_set", "views")):
             if given in change:
                 table.pop(other, None)
         table = _merged(table, change)
         config = _build(cls, table, "")
         count = sum(spec.count for spec in config.views)
-        if not by_number or views in (None, count):
+        if not by_views or views in (None, count):
             return config
-        if str(views) not in by_number:
-            described = ", ".join(map(str, [count, *by_number]))
+        if str(views) not in by_views:
+            described = ", ".join(map(str, [count, *by_views]))
             raise InputError(
                 f"the configuration has no settings for {views} views; give one of {described}, "
                 f"or write a table [{place}.{views}]"
             )
-        return _build(cls, _merged(table, by_number[str(views)]), "")
+        return _build(cls, _merged(table, by_views[str(views)]), "")
 
     @classmethod
     def read(
@@ -400,6 +456,7 @@ class Config:
         views: int | None = None,
         known: Collection[str] = (),
     ) -> Config:
+        """Read a configuration from a TOML file; the other arguments are those of `from_toml`."""
         if b"\0" in path.read_bytes():
             raise InputError(f"{path} is not a text file; give a TOML file")
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
@@ -407,7 +464,14 @@ class Config:
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
-    """`optim.weight_decay=0.05` by its name; a value is TOML, or text where it is none."""
+    """Parse settings from the command line, such as `optim.weight_decay=0.05`.
+
+    Args:
+        texts: Settings as `NAME=VALUE`. A value is parsed as TOML; if it is not TOML, it is taken as text.
+
+    Returns:
+        Values by dotted name, as `Config.with_settings` takes them.
+    """
     settings: dict[str, Any] = {}
     for text in texts:
         name, given, value = text.partition("=")
@@ -421,7 +485,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _merged(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`table` with the values of `changes`, table by table."""
+    """Return `table` updated with `changes`; nested tables are merged."""
     merged = dict(table)
     for key, value in changes.items():
         old = merged.get(key)
@@ -441,7 +505,7 @@ def _without_none(value: Any) -> Any:
 
 
 def _build(kind: type[T], given: dict[str, Any], prefix: str) -> T:
-    """A dataclass from a table, refusing unknown keys and wrong types."""
+    """Build a dataclass from a table; unknown keys and wrong types are errors."""
     hints = typing.get_type_hints(kind)
     for key in given:
         if key not in hints:
@@ -450,7 +514,16 @@ def _build(kind: type[T], given: dict[str, Any], prefix: str) -> T:
 
 
 def convert(hint: Any, value: Any, name: str) -> Any:
-    """`value` as the type that `hint` asks for; a ConfigError by that name if it is none, or out of range."""
+    """Convert a value to an annotated type.
+
+    Args:
+        hint: The type annotation: a type, a union, a Literal, a tuple, or Annotated with a `Range`.
+        value: The value, as TOML or a caller gives it.
+        name: The dotted name of the setting, for error messages.
+
+    Raises:
+        ConfigError: If the value has another type or is out of range.
+    """
     if dataclasses.is_dataclass(hint) and isinstance(hint, type) and isinstance(value, dict):
         return _build(hint, value, name + ".")
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -476,7 +549,7 @@ def convert(hint: Any, value: Any, name: str) -> Any:
             return tuple(convert(a, item, name) for a, item in zip(arguments, value, strict=True))
     if hint is Any or type(value) is hint:
         return value
-    number = {int: Integral, float: Real}.get(hint)  # numpy's numbers are some too
+    number = {int: Integral, float: Real}.get(hint)  # numpy's scalars are accepted too
     if number is not None and not isinstance(value, bool) and isinstance(value, number):
         with contextlib.suppress(OverflowError):
             return hint(value)

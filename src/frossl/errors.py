@@ -1,15 +1,15 @@
-"""What can go wrong, in words a user can act on.
+"""Exceptions of frossl.
 
     FrosslError
-    ├── InputError      bad input, found before any work: exit code 2
-    │   └── ConfigError     a field of the configuration, or an option of a loss, named; a ValueError too
-    └── TrainingError   a run that could not go on: exit code 1
-        ├── NotFiniteError  NaN or infinity where numbers were expected; a ValueError too
-        ├── BadStepError    a step that was not finite, by its number
-        ├── CollapseError   all images have become one point
-        └── LostError       another process of the run is gone
+    ├── InputError      invalid input, found before any work: exit code 2
+    │   └── ConfigError     invalid field of the configuration or option of a loss; also a ValueError
+    └── TrainingError   a run that could not continue: exit code 1
+        ├── NotFiniteError  NaN or infinity where finite numbers were expected; also a ValueError
+        ├── BadStepError    a training step that was not finite
+        ├── CollapseError   embeddings that have collapsed to one point
+        └── LostError       another process of the run that has ended or stopped responding
 
-Every message is one line that names the value and ends with a hint.
+Every message is one line that names the value and ends with a hint on what to do.
 """
 
 from __future__ import annotations
@@ -20,26 +20,33 @@ from collections.abc import Iterable, Mapping
 
 
 class FrosslError(Exception):
-    """Base of every error that frossl raises on purpose."""
+    """Base class of every error that frossl raises on purpose."""
 
     exit_code = 1
+    """Exit code of a command that ends with this error."""
 
 
 class InputError(FrosslError):
-    """Bad input: a path, a name, a number. Found before any work."""
+    """Invalid input, such as a path, a name or a number; raised before any work is done."""
 
     exit_code = 2
 
 
 class ConfigError(InputError, ValueError):
-    """A field of the configuration, or an option of a loss, has a value that cannot work."""
+    """Invalid value of a configuration field or of a loss's option.
+
+    Args:
+        field: The dotted name of the field.
+        value: The value that was given.
+        hint: What to give instead.
+    """
 
     def __init__(self, field: str, value: object, hint: str) -> None:
         super().__init__(f"{field} = {value!r} cannot work; {hint}")
 
 
 class TrainingError(FrosslError):
-    """A run that could not go on; its folder says why."""
+    """Run that could not continue; the reason is recorded in its run folder."""
 
 
 class NotFiniteError(TrainingError, ValueError):
@@ -47,31 +54,43 @@ class NotFiniteError(TrainingError, ValueError):
 
 
 class BadStepError(TrainingError):
-    """A step that was not finite. Weights and state are as they were before it."""
+    """Training step that was not finite; weights and state are those from before the step.
+
+    Args:
+        step: Number of the step.
+        numbers: Loss terms and other numbers of the step, by name.
+        place: Message of the error about embeddings that are not finite; empty if they were finite.
+    """
 
     def __init__(self, step: int, numbers: Mapping[str, float], place: str = "") -> None:
         self.step, self.numbers = step, dict(numbers)
-        lost = [name for name, value in numbers.items() if not math.isfinite(value)]
-        self.term = "z" if place else next(iter(lost), "weights")
-        said = place or ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
-        super().__init__(f"step {step} is not finite: {self.term} ({said}); try a lower --lr")
+        not_finite = [name for name, value in numbers.items() if not math.isfinite(value)]
+        self.term = "z" if place else next(iter(not_finite), "weights")
+        details = place or ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        super().__init__(f"step {step} is not finite: {self.term} ({details}); try a lower --lr")
 
 
 class CollapseError(TrainingError):
-    """All images have become one point: there is nothing left to learn from."""
+    """Embeddings that have collapsed: all images have the same one, so training cannot continue."""
 
 
 class LostError(TrainingError):
-    """Another process of the run is gone."""
+    """Another process of the run has ended or stopped responding."""
 
 
 def first_line(error: BaseException) -> str:
-    """What went wrong, of libraries that say it in several lines or not at all."""
+    """Return the first line of an error's message, or the name of its type if the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that is not in a registry, with the nearest names."""
+    """Return the error for a name that is not in a registry; its hint lists the closest names.
+
+    Args:
+        kind: Singular noun for what the registry holds, such as `method`.
+        name: The name that was not found.
+        known: The names in the registry.
+    """
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:

@@ -1,4 +1,4 @@
-"""How sure a share of right answers, or a difference of two, is. No torch, so that reports can ask, too."""
+"""Confidence intervals of an accuracy and of the difference of two. No torch, so that reports import it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ Z95 = 1.96
 
 
 def wilson(share: float, images: int, *, between: float = 0.0) -> tuple[float, float]:
-    """95% confidence for a share of `images` that are right: Wilson's interval, which has a width at 0 and 1.
+    """Return Wilson's 95% interval of an accuracy; unlike Wald's, it has a width at 0 and 1.
 
-    between: standard error of the share from anything besides the count, such as the draws of what was
-    learned from. The ends are where (share − p)² = 1.96² (p (1 − p) / images + between²).
+    The bounds are the solutions p of (share − p)² = 1.96² (p (1 − p) / images + between²).
+
+    Args:
+        share: Accuracy, from 0 to 1.
+        images: Number of test images.
+        between: Standard error of the accuracy from other causes than the number of test images, such as
+            different draws of the training images.
     """
     wide = 1 + Z95**2 / images
     center = (share + Z95**2 / (2 * images)) / wide
@@ -23,11 +28,15 @@ def wilson(share: float, images: int, *, between: float = 0.0) -> tuple[float, f
 
 
 def paired_interval(images: int, gained: int, lost: int) -> tuple[float, float]:
-    """95% interval, in points, of the difference of two accuracies on the same images.
+    """Return the 95% interval of the difference of two accuracies on the same images, in percentage points.
 
-    gained, lost: images that only the first gets right, and only the second. Wald's interval with half an
-    image added to each cell of the table of two by two (Agresti and Min, 2005), which has a width where
-    nothing was gained or lost, and covers 95% from a few dozen images on.
+    It is Wald's interval with half an image added to each cell of the two-by-two table (Agresti and Min,
+    2005), so it has a width even if nothing was gained or lost, and covers 95% from a few dozen images on.
+
+    Args:
+        images: Number of test images.
+        gained: Number of images that only the first classifier gets right.
+        lost: Number of images that only the second classifier gets right.
     """
     n, b, c = images + 2, gained + 0.5, lost + 0.5
     center, half = (b - c) / n, Z95 * math.sqrt(b + c - (b - c) ** 2 / n) / n
@@ -37,8 +46,17 @@ def paired_interval(images: int, gained: int, lost: int) -> tuple[float, float]:
 def unpaired_interval(
     first: float, of_first: Sequence[float], second: float, of_second: Sequence[float]
 ) -> tuple[float, float]:
-    """95% interval, in points, of the difference of two accuracies on different images, from the interval of
-    each (Newcombe, 1998, method 10). For the same images it is wider than need be."""
+    """Return the 95% interval of the difference of two accuracies on different images.
+
+    It is computed from the interval of each (Newcombe, 1998, method 10). For accuracies on the same images it
+    is wider than necessary. All numbers have the same unit, such as percent.
+
+    Args:
+        first: First accuracy.
+        of_first: 95% interval of the first accuracy, as (low, high).
+        second: Second accuracy.
+        of_second: 95% interval of the second accuracy, as (low, high).
+    """
     difference = first - second
     return (
         difference - math.hypot(first - of_first[0], of_second[1] - second),

@@ -1,4 +1,4 @@
-"""What flows between the rooms.
+"""Types that the packages of frossl exchange.
 
 Axis letters, everywhere: V views, N images, C channels, S pixels, F features, D projections.
 """
@@ -15,28 +15,31 @@ from torch import Tensor
 
 from frossl.errors import InputError
 
-_TURNS = threading.RLock()
+_GLOBAL_RNG_LOCK = threading.RLock()
 
 
 @contextmanager
-def own_random_numbers(devices: Sequence[torch.device | int] = ()) -> Iterator[None]:
-    """Draw from torch's global generators, and leave them as they were: of the CPU and of these CUDA devices.
+def isolated_rng(devices: Sequence[torch.device | int] = ()) -> Iterator[None]:
+    """Save torch's global random number generators on entry and restore them on exit.
 
-    They are one for all threads of a process. So whoever draws from them takes turns here with all others: a
-    training, from its first step to its last, and everything that draws weights.
+    All threads of a process share these generators, so a lock lets only one thread at a time into the block:
+    a training run, from its first step to its last, and everything that initializes weights.
+
+    Args:
+        devices: CUDA devices whose generators are restored too, besides the CPU's.
     """
-    with _TURNS, torch.random.fork_rng(devices=list(devices)):
+    with _GLOBAL_RNG_LOCK, torch.random.fork_rng(devices=list(devices)):
         yield
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Images as they are stored, and their ids. No labels, no floats."""
+    """Decoded images and their ids, without labels."""
 
     images: Tensor
-    """uint8 (N, C, H, W)."""
+    """Images, uint8 (N, C, H, W)."""
     ids: Tensor
-    """int64 (N,): rows of the index."""
+    """Ids of the images, int64 (N,): their rows in the index."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -44,34 +47,38 @@ class Batch:
 
 @dataclass(frozen=True)
 class Clock:
-    """Where a run stands. Schedules and random numbers are functions of this, never of history."""
+    """Position of a run. Schedules and random numbers are functions of the clock, never of the history."""
 
     step: int
+    """Number of the current step, from 0 on."""
     total: int
+    """Number of steps of the run."""
     epoch: int
+    """Number of the current epoch, from 0 on."""
     seed: int
+    """Seed of the run."""
 
     def due(self, every: int) -> bool:
-        """True once in `every` steps, and on the last step."""
+        """Return True once every `every` steps, and at the last step."""
         return (self.step + 1) % every == 0 or self.step + 1 == self.total
 
     def generator(self) -> torch.Generator:
-        """Random numbers of this step: the same on every process, and after a resume."""
+        """Return a generator seeded for this step: the same on every process and after a resume."""
         return torch.Generator().manual_seed(self.seed * 1_000_003 + self.step)
 
 
 @dataclass(frozen=True)
 class LossTerms:
-    """What an objective returns: the loss, and the numbers it is made of."""
+    """Result of an objective: the loss, and the terms that it is the sum of."""
 
     total: Tensor
-    """Scalar; carries the gradient."""
+    """Loss, a scalar tensor that carries the gradient."""
     parts: dict[str, Tensor]
-    """The weighted terms, detached; they sum to `total`."""
+    """Weighted terms of the loss by name, detached; they sum to `total`."""
     extras: dict[str, Tensor] = field(default_factory=dict)
-    """Detached numbers that came for free, such as `effective_rank`."""
+    """Other numbers that cost nothing extra to compute, such as `effective_rank`, detached."""
     state: dict[str, Tensor] = field(default_factory=dict)
-    """New running state, detached; kept by whoever owns the old one."""
+    """Updated running state, detached; the caller stores it and passes it to the next call."""
 
     @classmethod
     def of(
@@ -81,6 +88,14 @@ class LossTerms:
         state: dict[str, Tensor] | None = None,
         **parts: Tensor,
     ) -> LossTerms:
+        """Build the result from its terms.
+
+        Args:
+            extras: Other numbers, by name.
+            state: Updated running state, by name.
+            **parts: Weighted terms of the loss; their sum becomes `total`.
+        """
+
         def detached(tensors: dict[str, Tensor] | None) -> dict[str, Tensor]:
             return {name: tensor.detach() for name, tensor in (tensors or {}).items()}
 
@@ -88,26 +103,36 @@ class LossTerms:
         return cls(total, detached(parts), detached(extras), detached(state))
 
     def to_floats(self) -> dict[str, float]:
-        """`loss`, every part and every extra as Python floats: one wait for the device in all."""
+        """Return `loss`, every part and every extra as Python floats, with one device synchronization."""
         named = {"loss": self.total.detach(), **self.parts, **self.extras}
         return dict(zip(named, torch.stack([x.to(self.total) for x in named.values()]).tolist(), strict=True))
 
 
-Look = Callable[[Tensor, dict[str, Tensor], Clock], Mapping[str, float] | None]
+CallbackFunction = Callable[[Tensor, dict[str, Tensor], Clock], Mapping[str, float] | None]
+"""Signature of a callback's function; see `Callback`."""
 
 
 @dataclass(frozen=True)
-class Watch:
-    """Somebody who looks at a step now and then: the numbers it returns go to diagnostics.jsonl.
+class Callback:
+    """Function that is called with tensors of a training step; its numbers go to `diagnostics.jsonl`.
 
-    It gets the ids (N,) of the step's images, its `features` (V, N, F) and `z` (V, N, D), detached, and the
-    clock. Nothing it does changes the run: every step draws its random numbers anew from the clock.
+    Args:
+        every: Number of steps between two calls; the last step always calls it.
+        function: Function of the ids (N,) of the step's images, a dict with `features` (V, N, F) and `z`
+            (V, N, D), detached, and the clock. It returns numbers by name, or None. Nothing it does changes
+            the run: every step seeds its random numbers from the clock.
     """
 
     every: int
-    """Once in so many steps, and on the last one."""
-    look: Look
+    function: CallbackFunction
 
     def __post_init__(self) -> None:
         if self.every < 1:
-            raise InputError(f"a watch looks every {self.every} steps; give at least 1")
+            raise InputError(f"a callback is called every {self.every} steps; give at least 1")
+
+
+class Watch(Callback):
+    """Deprecated since 0.2.0: use `Callback`. This class has its earlier argument names."""
+
+    def __init__(self, every: int, look: CallbackFunction) -> None:
+        super().__init__(every, look)

@@ -24,7 +24,7 @@ from torch.utils.flop_counter import flop_registry
 from frossl.objectives import OBJECTIVES
 from frossl.objectives.criteria import CRITERIA
 from frossl.objectives.terms import off_diagonal
-from tests.contract.test_properties import default_loss, views
+from tests.support.losses import default_loss, views
 
 PAPER = {  # its table 1
     "barlow": (False, False, True, False),

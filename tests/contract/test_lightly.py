@@ -11,7 +11,7 @@ from torch import Tensor
 
 import frossl.compat  # noqa: F401  before Lightly, which imports torchvision
 from frossl import objectives
-from tests.contract.test_properties import descend, gradient, near_collapse, views
+from tests.support.losses import descend, gradient, near_collapse, views
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -27,8 +27,8 @@ from frossl.objectives import (
 )
 from frossl.objectives.spectra import nuclear_norm
 from tests.contract.cases import CASES, Case
-from tests.contract.test_properties import gradient, views
 from tests.reference import objectives as reference
+from tests.support.losses import gradient, views
 
 STATEFUL = [name for name, loss in OBJECTIVES.items() if loss.state]
 INPUTS = {"lejepa": {"slices": 8}, "visreg": {"slices": 8}, "moco": {"queue_size": 10}}

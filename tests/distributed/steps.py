@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -15,11 +14,9 @@ from frossl import engine
 from frossl.config import Config, Data, Network, Objective, Optim, Train, ViewSpec
 from frossl.data import open_dataset
 from frossl.engine.launch import launch
-from frossl.engine.microbatch import loss_and_gradients
-from frossl.engine.step import train_step
+from frossl.engine.step import forward_backward, train_step
 from frossl.methods import METHODS
-from frossl.runs import RunFolder
-from tests.contract.test_methods import OPTIONS
+from tests.support.runs import SMALL_OPTIONS
 
 BATCH = 26  # 13 + 13, or 9 + 9 + 8
 SINGLE = ("frossl", "vicreg", "simclr")
@@ -27,7 +24,7 @@ STEPS = 5
 
 
 def config(name: str, *, precision: str, micro: int | None) -> Config:
-    options = {**OPTIONS.get(name, {}), **({"sub_batch": 13} if name == "wmse" else {})}
+    options = {**SMALL_OPTIONS.get(name, {}), **({"sub_batch": 13} if name == "wmse" else {})}
     return Config(
         data=Data("cifar10-mini"),
         network=Network(
@@ -63,7 +60,7 @@ def state_of(given: Config) -> engine.State:
 
     with patch("frossl.engine.build.build_method", plain):
         fabric = launch(given.train)
-        state = engine.build(engine.settle(given, data), data, RunFolder(Path("unused")), fabric)
+        state = engine.build(engine.settle(given, data), data, fabric)
     augment = state.augment
     state.augment = lambda batch, clock: [view.to(dtype) for view in augment(batch, clock)]
     return state
@@ -78,7 +75,7 @@ def measure(name: str, *, precision: str, micro: int | None) -> dict[str, Any]:
         state.set_lr(clock)
         batch = state.loader.source.read(state.loader.share(step))
         if step in (0, 2):
-            terms, _ = loss_and_gradients(state.augment(batch, clock), state, clock)
+            terms, _ = forward_backward(state.augment(batch, clock), state, clock)
             gradients = {
                 key: p.grad.clone() for key, p in state.method.named_parameters() if p.grad is not None
             }

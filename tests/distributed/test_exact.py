@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from frossl.methods import METHODS
-from tests.conftest import ROOT
 from tests.distributed.steps import CASES, measure, measure_all
+from tests.support import ROOT
 
 pytestmark = pytest.mark.xdist_group("exact")  # they share one launch
 

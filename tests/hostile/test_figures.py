@@ -65,10 +65,10 @@ def test_an_image_of_a_class_that_nobody_learned_is_never_right():
     """Classes 0 and 2 are learned; half of the test images are of class 1, and look as class 2 does."""
     random = np.random.default_rng(0)
     learned = np.repeat([0, 2], 30)
-    bank = torch.tensor(np.eye(3)[learned] + 0.05 * random.normal(size=(60, 3)), dtype=torch.float32)
+    train = torch.tensor(np.eye(3)[learned] + 0.05 * random.normal(size=(60, 3)), dtype=torch.float32)
     asked = np.repeat([1, 2], 20)
     test = torch.tensor(np.eye(3)[np.full(40, 2)] + 0.05 * random.normal(size=(40, 3)), dtype=torch.float32)
-    rows = (bank, torch.from_numpy(learned), test, torch.from_numpy(asked))
+    rows = (train, torch.from_numpy(learned), test, torch.from_numpy(asked))
     assert frossl.logistic_accuracy(*rows).percent == 50
     assert frossl.few_label_accuracy(*rows, per_class=5).percent == 50
     assert frossl.knn_accuracy(*rows, k=5).percent == 50

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.support import ROOT
 
 
 def found_by(tmp_path, *arguments: str) -> dict:

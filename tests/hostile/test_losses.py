@@ -20,6 +20,7 @@ from frossl.objectives import (
 )
 from frossl.optim import LARS
 from tests.contract.cases import CASES, Case
+from tests.support.losses import gradient
 
 V, N, D = 3, 6, 4
 
@@ -30,13 +31,6 @@ def numbers(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> T
 
 def views(V: int = V, N: int = N, D: int = D, dtype: torch.dtype = torch.float64) -> Tensor:
     return (numbers(N, D) + 0.5 * numbers(V, N, D, seed=1) + 0.2).to(dtype)
-
-
-def gradient(loss: Callable, z: Tensor):
-    z = z.detach().requires_grad_()
-    terms = loss(z)
-    (found,) = torch.autograd.grad(terms.total, z)
-    return terms, found
 
 
 # layouts: whatever the strides, the numbers are those of a contiguous copy

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from tests.support.cli import FROSSL
+from tests.support.nodes import needs_namespaces, on_two_nodes
+from tests.support.runs import read_status, steps_of
 
 CONFIG = """
 [network]
@@ -28,7 +30,6 @@ checkpoint_every = 5
 probe = false
 knn = false
 """
-NAMESPACES = subprocess.run(["unshare", "-Urnm", "true"], capture_output=True).returncode == 0
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("runs of several processes")]
 
@@ -39,18 +40,9 @@ def configuration(place: Path, *, epochs: int) -> Path:
     return file
 
 
-def status(run: Path) -> dict[str, object]:
-    return json.loads((run / "status.json").read_text())
-
-
-def steps_of(run: Path) -> int:
-    file = run / "metrics.jsonl"
-    return file.read_text().count("\n") if file.is_file() else 0
-
-
 def two_processes(place: Path, *, epochs: int) -> tuple[subprocess.Popen[str], int]:
     """A run that has begun, and the id of its second process."""
-    command = [sys.executable, "-m", "frossl", "pretrain", "cifar10-mini", "--devices", "2", "--quiet"]
+    command = [*FROSSL, "pretrain", "cifar10-mini", "--devices", "2", "--quiet"]
     command += ["--config", str(configuration(place, epochs=epochs)), "--out", str(place / "run")]
     first = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     while steps_of(place / "run") < 3:
@@ -60,43 +52,35 @@ def two_processes(place: Path, *, epochs: int) -> tuple[subprocess.Popen[str], i
     return first, int(second)
 
 
-@pytest.mark.skipif(not NAMESPACES, reason="network namespaces are not allowed here")
+@needs_namespaces
 def test_nodes_whose_network_is_cut_name_each_other_within_a_minute(tmp_path):
-    script = Path(__file__).with_name("cut_network.sh")
     config, run = configuration(tmp_path, epochs=1000), tmp_path / "run"
-    command = ["unshare", "-Urnm", "sh", str(script), sys.executable, str(config), str(run), "5"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    out, said = on_two_nodes("cut_network.sh", config, run, "5")
     for node in ("0", "1"):
-        code, seconds = done.stdout.split(f"node {node}: code ")[1].split(" s")[0].split(", ")
-        assert code == "1"
-        assert int(seconds) < 60
-    said = done.stderr
+        assert f"node {node}: code 1\n" in out  # not killed after a minute
     assert "frossl: lost process 1 of this run on node-1" in said
     assert "frossl, process 1: lost process 0 of this run on node-0" in said
     assert "Traceback" not in said
-    assert status(run)["state"] == "failed"
-    assert "node-1" in str(status(run)["reason"])
+    assert read_status(run)["state"] == "failed"
+    assert "node-1" in str(read_status(run)["reason"])
 
 
 def test_a_process_that_is_stopped_for_long_is_lost_and_the_run_goes_on_from_its_checkpoint(tmp_path):
     first, second = two_processes(tmp_path, epochs=2)
     os.kill(second, signal.SIGSTOP)
-    stopped = time.monotonic()
     try:
-        first.wait(90)
+        first.wait(60)
     finally:
         os.kill(second, signal.SIGKILL)
         first.kill()
-    assert time.monotonic() - stopped < 60
     _, said = first.communicate()
     assert first.returncode == 1
     assert "frossl: lost process 1 of this run on " in said
-    assert "lost process 1" in str(status(tmp_path / "run")["reason"])
-    resume = [sys.executable, "-m", "frossl", "resume", str(tmp_path / "run"), "--quiet"]
+    assert "lost process 1" in str(read_status(tmp_path / "run")["reason"])
+    resume = [*FROSSL, "resume", str(tmp_path / "run"), "--quiet"]
     done = subprocess.run(resume, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert status(tmp_path / "run")["state"] == "finished"
+    assert read_status(tmp_path / "run")["state"] == "finished"
 
 
 def test_a_run_that_is_stopped_as_a_whole_and_continued_has_lost_nobody(tmp_path):
@@ -107,4 +91,4 @@ def test_a_run_that_is_stopped_as_a_whole_and_continued_has_lost_nobody(tmp_path
         time.sleep(seconds)
     _, said = first.communicate(timeout=300)
     assert first.returncode == 0, said
-    assert status(tmp_path / "run")["state"] == "finished"
+    assert read_status(tmp_path / "run")["state"] == "finished"

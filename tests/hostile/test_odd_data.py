@@ -19,7 +19,7 @@ from PIL import Image
 import frossl
 from frossl.data import open_dataset
 from frossl.errors import InputError
-from tests.conftest import write_image
+from tests.support.images import write_image
 
 TINY: dict[str, Any] = {
     "backbone": "resnet18",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 import threading
 from pathlib import Path
 
@@ -13,20 +12,11 @@ import numpy as np
 import pytest
 
 import frossl
-from frossl.cli import main
-from tests.conftest import write_image
+from tests.support.cli import call
+from tests.support.images import write_image
 
 TINY = {"network.projector_hidden": 16, "network.projector_out": 16, "network.stages": 2}
 TINY_OPTIONS = [f"--set={name}={value}" for name, value in TINY.items()]
-
-
-def call(monkeypatch, capsys, *arguments: str | Path) -> tuple[int, str, str]:
-    """The command line, in this process: exit code, standard output, standard error."""
-    monkeypatch.setattr(sys, "argv", ["frossl", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    out, err = capsys.readouterr()
-    return int(stopped.value.code or 0), out, err
 
 
 def write_classes(folder: Path, images: int, *, classes: int = 2) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +14,10 @@ import pytest
 import torch
 
 import frossl
-from frossl.cli import main
 from frossl.errors import ConfigError, InputError
 from frossl.methods import METHODS
 from frossl.objectives import OBJECTIVES
+from tests.support.cli import call
 
 DEFAULTS: dict[str, Any] = {"global_views": 2, "shape_eps": 1e-6}
 """Of options that are None by default."""
@@ -141,13 +140,8 @@ COMMANDS = [
 
 
 def refused(monkeypatch, capsys, *arguments: str | Path) -> str:
-    monkeypatch.setattr(sys, "argv", ["frossl", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    out, err = capsys.readouterr()
-    assert stopped.value.code == 2
-    assert out == ""
-    assert err.count("\n") == 1
+    code, out, err = call(monkeypatch, capsys, *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1), err
     return err
 
 

@@ -9,7 +9,6 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,9 +16,10 @@ import pytest
 
 import frossl
 from frossl.errors import InputError, TrainingError
-from tests.conftest import write_image
+from tests.support.cli import FROSSL
+from tests.support.images import write_image
+from tests.support.runs import read_lines
 
-FROSSL = [sys.executable, "-m", "frossl"]
 TINY = {"network.projector_hidden": 16, "network.projector_out": 16, "train.log_every": 1}
 
 
@@ -66,10 +66,6 @@ def contents(folder: Path) -> dict[str, str]:
     }
 
 
-def records(file: Path) -> list[dict]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
-
-
 # overwriting
 
 
@@ -103,7 +99,7 @@ def test_overwriting_a_run_removes_what_it_wrote_and_leaves_the_rest(version, ru
     after = contents(run)
     assert (run / "notes.md").read_text() == (run / "checkpoints" / "best.pt").read_text() == "mine"
     assert before["encoder.safetensors"] != after["encoder.safetensors"]
-    assert [record["step"] for record in records(run / "metrics.jsonl")] == [1, 2, 3]
+    assert [record["step"] for record in read_lines(run / "metrics.jsonl")] == [1, 2, 3]
 
 
 def test_weights_that_lie_in_the_run_that_is_overwritten_are_refused(run, photos):
@@ -156,7 +152,7 @@ def test_checkpoints_of_another_run_are_never_gone_on_from(run, photos, tmp_path
 def test_a_run_without_checkpoints_is_not_trained_again_over_its_encoder(run):
     shutil.rmtree(run / "checkpoints")
     before = contents(run)
-    with pytest.raises(InputError, match=r"checkpoints .* are gone"):
+    with pytest.raises(InputError, match=r"checkpoints .* are missing"):
         frossl.resume(run, epochs=4, quiet=True)
     assert contents(run) == before
 
@@ -174,7 +170,7 @@ def test_what_comes_after_the_last_step_is_made_up_for(run):
     assert {"report.html", "sample.npz"} <= after.keys()
     assert before["encoder.safetensors"] == after["encoder.safetensors"]
     assert before["metrics.jsonl"] == after["metrics.jsonl"]
-    assert len(records(run / "evaluation.jsonl")) == 1
+    assert len(read_lines(run / "evaluation.jsonl")) == 1
 
 
 def test_a_relative_place_stays_where_it_was_if_the_process_moves(photos, tmp_path, monkeypatch):
@@ -184,7 +180,7 @@ def test_a_relative_place_stays_where_it_was_if_the_process_moves(photos, tmp_pa
     def move(ids, tensors, clock):
         os.chdir(tmp_path / "elsewhere")
 
-    run = train(photos, "run", watches=[frossl.Watch(every=1, look=move)])
+    run = train(photos, "run", callbacks=[frossl.Callback(every=1, function=move)])
     assert run.status["state"] == "finished"
     assert (tmp_path / "run" / "encoder.safetensors").is_file()
     assert not any((tmp_path / "elsewhere").iterdir())
@@ -205,7 +201,7 @@ def test_a_disk_that_fills_while_a_checkpoint_is_written_is_named(photos, tmp_pa
                 photos,
                 tmp_path / "run",
                 checkpoint_every=2,
-                watches=[frossl.Watch(every=1, look=starve)],
+                callbacks=[frossl.Callback(every=1, function=starve)],
             )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -288,7 +284,7 @@ def test_a_living_run_is_left_alone_and_who_holds_it_is_named(photos, tmp_path):
             for command in (["resume", str(out)], ["pretrain", str(photos), *given]):
                 answers.append(subprocess.run([*FROSSL, *command], capture_output=True, text=True))
 
-    run = train(photos, out, watches=[frossl.Watch(every=1, look=disturb)])
+    run = train(photos, out, callbacks=[frossl.Callback(every=1, function=disturb)])
     assert run.status["state"] == "finished"
     assert [record["step"] for record in run.metrics] == [1, 2, 3, 4, 5, 6]
     for answer in answers:
@@ -318,7 +314,7 @@ def test_a_lock_is_stale_by_process_and_boot_here_and_by_its_heartbeat_elsewhere
         held.append((tmp_path / "run" / ".lock").read_text())
 
     monkeypatch.setenv("FROSSL_MAX_STEPS", "1")
-    train(photos, tmp_path / "run", watches=[frossl.Watch(every=1, look=look)])
+    train(photos, tmp_path / "run", callbacks=[frossl.Callback(every=1, function=look)])
     monkeypatch.delenv("FROSSL_MAX_STEPS")
     lock = tmp_path / "run" / ".lock"
     lock.write_text(json.dumps(json.loads(held[0]) | change))

@@ -22,7 +22,8 @@ from safetensors.torch import load_file, save_file
 
 import frossl
 from frossl.errors import FrosslError, InputError
-from tests.conftest import write_image
+from tests.support.cli import FROSSL
+from tests.support.images import write_image
 
 TINY: dict[str, Any] = {
     "backbone": "resnet18",
@@ -58,7 +59,7 @@ def printed(*arguments: str | Path, cwd: Path) -> tuple[int, str]:
     process, terminal = pty.fork()
     if not process:
         os.chdir(cwd)
-        os.execvpe(sys.executable, [sys.executable, "-m", "frossl", *map(str, arguments)], os.environ)
+        os.execve(sys.executable, [*FROSSL, *map(str, arguments)], os.environ)
     shown = bytearray()
     try:
         while block := os.read(terminal, 1 << 16):

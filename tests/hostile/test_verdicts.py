@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from html import unescape
 from pathlib import Path
 
@@ -13,8 +12,9 @@ import pytest
 from PIL import Image
 
 import frossl
-from frossl.cli import main
-from tests.conftest import write_image
+from tests.support.cli import call_checked
+from tests.support.images import write_image
+from tests.support.runs import read_lines, read_status
 
 SMALL = {"width": 0.25, "batch_size": 60, "quiet": True}
 STRIPES = 240
@@ -55,27 +55,13 @@ def place(tmp_path_factory) -> Path:
     return place
 
 
-def called(monkeypatch, capsys, *arguments: str | Path) -> tuple[str, str]:
-    """The command line in this process: standard output and standard error."""
-    monkeypatch.setattr(sys, "argv", ["frossl", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    out, err = capsys.readouterr()
-    assert not stopped.value.code, err
-    return out, err
-
-
 def page(path: Path) -> str:
     """The text of a report, without its marks."""
     return unescape(re.sub(r"<[^>]*>", "", path.read_text(encoding="utf-8")))
 
 
 def verdict(run: Path) -> dict[str, str]:
-    return json.loads((run / "status.json").read_text())["verdict"]
-
-
-def lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return read_status(run)["verdict"]
 
 
 def by_hand(first: list[bool], second: list[bool]) -> tuple[float, float, float]:
@@ -88,7 +74,7 @@ def by_hand(first: list[bool], second: list[bool]) -> tuple[float, float, float]
 
 
 def test_a_run_below_raw_pixels_is_told_so_with_number_interval_and_advice(place):
-    (record,) = lines(place / "below" / "evaluation.jsonl")
+    (record,) = read_lines(place / "below" / "evaluation.jsonl")
     found, percent = verdict(place / "below"), record["percent"]
     assert percent["pixels"] == 100.0
     assert percent["trained"] < 85
@@ -105,10 +91,10 @@ def test_terminal_json_report_and_card_say_the_same_verdict(place, monkeypatch, 
     card = (place / "below" / "model_card.md").read_text()
     assert f"**{found['kind']}**: {found['reason']}" in card
     assert found["advice"] in card
-    out, _ = called(monkeypatch, capsys, "watch", place / "below", "--once")
+    out, _ = call_checked(monkeypatch, capsys, "watch", place / "below", "--once")
     assert f"{found['kind']}: {found['reason']}; {found['advice']}" in out
     settings = ["--set", "network.stages=2", "--set", "diagnostics.share=0"]
-    out, err = called(
+    out, err = call_checked(
         monkeypatch, capsys, "pretrain", place / "images", "--out", place / "again", "--epochs", 1,
         "--lr", 0.001, "--width", 0.25, "--batch-size", 60, "--quiet", "--json", *settings,
     )  # fmt: skip
@@ -117,9 +103,9 @@ def test_terminal_json_report_and_card_say_the_same_verdict(place, monkeypatch, 
 
 
 def test_a_run_that_loses_what_its_weights_knew_is_worse_than_it_started(place):
-    (record,) = lines(place / "forgot" / "evaluation.jsonl")
+    (record,) = read_lines(place / "forgot" / "evaluation.jsonl")
     found, percent = verdict(place / "forgot"), record["percent"]
-    (before,) = lines(place / "below" / "evaluation.jsonl")
+    (before,) = read_lines(place / "below" / "evaluation.jsonl")
     assert percent["untrained"] == before["percent"]["trained"]  # it began from those weights
     assert found["kind"] == "worse than it started"
     assert f"the weights it began from have {percent['untrained']:.1f}%" in found["reason"]
@@ -130,7 +116,7 @@ def test_a_run_that_loses_what_its_weights_knew_is_worse_than_it_started(place):
 
 def test_the_interval_is_that_of_paired_results(place):
     """Raw pixels are right on every image, so that all that the trained network gets wrong is lost."""
-    (record,) = lines(place / "forgot" / "evaluation.jsonl")
+    (record,) = read_lines(place / "forgot" / "evaluation.jsonl")
     images = record["images"]
     right = round(record["percent"]["trained"] / 100 * images)
     points, low, high = by_hand([True] * right + [False] * (images - right), [True] * images)
@@ -139,8 +125,8 @@ def test_the_interval_is_that_of_paired_results(place):
 
 
 def test_neighbours_below_the_start_three_times_in_a_row_are_called_forgetting(place):
-    looks = lines(place / "forgot" / "diagnostics.jsonl")
-    (before,) = lines(place / "below" / "evaluation.jsonl")
+    looks = read_lines(place / "forgot" / "diagnostics.jsonl")
+    (before,) = read_lines(place / "below" / "evaluation.jsonl")
     kinds = [look["verdict"] for look in looks]
     assert kinds[:2] == ["warming up"] * 2
     assert set(kinds[2:]) == {"forgetting"}
@@ -161,7 +147,7 @@ RECORD = {
 
 def measured(run: Path, **percent: float) -> None:
     """Append a whole measurement, as `frossl knn` does, with Wilson's intervals and no results by image."""
-    old = lines(run / "evaluation.jsonl")[-1]
+    old = read_lines(run / "evaluation.jsonl")[-1]
 
     def wilson(share: float, n: int = 1000, z: float = 1.96) -> list[float]:
         center, half = (share + z * z / (2 * n)), z * np.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
@@ -189,8 +175,8 @@ def test_the_newest_whole_measurement_decides(
 ):
     kept = (place / "below" / "evaluation.jsonl").read_text()
     measured(place / "below", pixels=pixels, untrained=untrained, trained=trained)
-    called(monkeypatch, capsys, "report", place / "below", "--out", tmp_path / "page.html")
-    called(monkeypatch, capsys, "export", place / "below", "--out", tmp_path / "export")
+    call_checked(monkeypatch, capsys, "report", place / "below", "--out", tmp_path / "page.html")
+    call_checked(monkeypatch, capsys, "export", place / "below", "--out", tmp_path / "export")
     (place / "below" / "evaluation.jsonl").write_text(kept)
     text, card = page(tmp_path / "page.html"), (tmp_path / "export" / "model_card.md").read_text()
     assert f"{kind}: kNN is right on {trained:.1f}% of 1,000 test images" in text
@@ -202,7 +188,7 @@ def test_without_labels_the_verdict_says_that_accuracy_was_not_measured(tmp_path
     for i in range(12):
         write_image(tmp_path / "photos" / f"{i}.png", width=16, height=16, seed=i)
     run = tmp_path / "run"
-    out, err = called(
+    out, err = call_checked(
         monkeypatch, capsys, "pretrain", tmp_path / "photos", "--out", run, "--epochs", 1, "--width", 0.25,
         "--json",
     )  # fmt: skip
@@ -221,7 +207,7 @@ def test_too_few_labels_at_the_close_are_not_swallowed(tmp_path, monkeypatch, ca
         write_image(tmp_path / "photos" / f"{i}.png", width=16, height=16, seed=i)
     (tmp_path / "two.csv").write_text("path,label\n0.png,a\n1.png,b\n")
     run = tmp_path / "run"
-    _, err = called(
+    _, err = call_checked(
         monkeypatch, capsys, "pretrain", tmp_path / "photos", "--out", run, "--epochs", 1, "--width", 0.25,
         "--labels", tmp_path / "two.csv", "--json",
     )  # fmt: skip
@@ -237,7 +223,7 @@ def test_a_part_below_a_thousandth_of_the_loss_is_in_the_report(place, tmp_path,
     (place / "below" / "metrics.jsonl").write_text(
         "".join(json.dumps({**record, "step": step}) + "\n" for step in (1, 2, 3))
     )
-    called(monkeypatch, capsys, "report", place / "below", "--out", tmp_path / "page.html")
+    call_checked(monkeypatch, capsys, "report", place / "below", "--out", tmp_path / "page.html")
     (place / "below" / "metrics.jsonl").write_text(kept)
     text = page(tmp_path / "page.html")
     assert "Loss and its parts" in text

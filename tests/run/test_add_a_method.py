@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.run.test_docs import BLOCK
+from tests.support import ROOT
+from tests.support.docs import BLOCK
 
 PAGE = (ROOT / "docs" / "add_a_method.md").read_text(encoding="utf-8")
 
@@ -25,10 +25,10 @@ def test_the_page_adds_a_method_that_passes_the_contract(tmp_path):
     (tmp_path / "src/frossl/methods/fastsiam.py").write_text(module, encoding="utf-8")
     importing, entry = lines.splitlines()
     registry = tmp_path / "src/frossl/methods/__init__.py"
-    head, tail = registry.read_text(encoding="utf-8").split("class Method(", 1)
-    opening = "METHODS: dict[str, Method] = {\n"
+    head, tail = registry.read_text(encoding="utf-8").split("class MethodEntry(", 1)
+    opening = "METHODS: dict[str, MethodEntry] = {\n"
     assert opening in tail
-    text = f"{head}{importing}\n\n\nclass Method(" + tail.replace(opening, f"{opening}{entry}\n")
+    text = f"{head}{importing}\n\n\nclass MethodEntry(" + tail.replace(opening, f"{opening}{entry}\n")
     registry.write_text(text, encoding="utf-8")
 
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}

@@ -20,8 +20,8 @@ import frossl
 from frossl.data import ArraySource, open_dataset
 from frossl.evaluation import Labelled, colors
 from frossl.reporting import Sample
-from tests.conftest import write_image
-from tests.run.test_cli import FROSSL
+from tests.support.cli import FROSSL
+from tests.support.images import write_image
 
 HOSTILE = "<script>alert(1)<\u2215script> \"'&amp; \u202e\n%s.png"
 """A name with markup, quotes, a newline and a mark that turns the direction of what follows."""
@@ -116,7 +116,7 @@ def test_the_report_is_made_again_without_torch(place):
     before = (place / "run" / "report.html").read_bytes()
     (place / "run" / "report.html").unlink()
     code = (
-        "import sys; from frossl import api; api.report(sys.argv[1]);"
+        "import sys; import frossl; frossl.report(sys.argv[1]);"
         "sys.exit(str({'torch', 'sklearn'} & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from frossl import api
+import frossl
 from frossl.config import Config, Diagnostics, Objective, Optim
 from frossl.diagnostics import diagnose
 from frossl.engine import build_method
 from frossl.errors import BadStepError, CollapseError, InputError
-from frossl.types import Watch
-from tests.run.test_training import SMALL, assert_same, train, weights
+from frossl.types import Callback
+from tests.support.runs import SMALL, assert_same, read_lines, train, weights
 
 EAGER = Diagnostics(every=1, share=1.0)
 LOOKING = Diagnostics(every=5, share=1.0, knn=False)
@@ -34,7 +34,7 @@ def watched(config: Config, diagnostics: Diagnostics = EAGER) -> Config:
 
 
 def seen(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "diagnostics.jsonl").read_text().splitlines()]
+    return read_lines(run / "diagnostics.jsonl")
 
 
 def test_nobody_who_asks_changes_the_run(tmp_path):
@@ -59,7 +59,7 @@ def test_records_are_stamped_and_are_what_diagnose_says_of_the_steps_embeddings(
     def look(ids, tensors, clock):
         kept[clock.step + 1] = {name: tensor.clone() for name, tensor in tensors.items()}
 
-    run = train(tmp_path / "a", config=watched(SMALL), watches=[Watch(1, look)])
+    run = train(tmp_path / "a", config=watched(SMALL), callbacks=[Callback(1, look)])
     records = [look for look in run.diagnostics if "z_rank" in look]
     assert [record["step"] for record in records] == list(range(1, 10))
     for record in records:
@@ -74,7 +74,7 @@ def test_records_are_stamped_and_are_what_diagnose_says_of_the_steps_embeddings(
 
 
 def test_an_online_probe_goes_on_as_if_the_run_had_never_stopped(tmp_path, monkeypatch):
-    def probe(run: api.Run) -> torch.Tensor:
+    def probe(run: frossl.Run) -> torch.Tensor:
         newest = sorted((run.path / "checkpoints").iterdir())[-1]
         return torch.load(newest, weights_only=True)["observer"]["probe"]["linear"]["weight"]
 
@@ -82,7 +82,7 @@ def test_an_online_probe_goes_on_as_if_the_run_had_never_stopped(tmp_path, monke
     monkeypatch.setenv("FROSSL_MAX_STEPS", "5")
     train(tmp_path / "part", config=watched(SMALL))
     monkeypatch.delenv("FROSSL_MAX_STEPS")
-    resumed = api.resume(tmp_path / "part", quiet=True)
+    resumed = frossl.resume(tmp_path / "part", quiet=True)
     assert torch.equal(probe(whole), probe(resumed))
     assert [r["step"] for r in resumed.diagnostics] == [r["step"] for r in whole.diagnostics]
     assert [r.get("knn") for r in resumed.diagnostics] == [r.get("knn") for r in whole.diagnostics]
@@ -161,7 +161,7 @@ def test_a_run_that_was_collapsing_is_so_after_a_resume_and_its_good_checkpoint_
     assert kept[0] < bad[0] < kept[1]
     assert kept[1:] == [28, 30]
     monkeypatch.setenv("FROSSL_MAX_STEPS", "31")
-    resumed = api.resume(run.path, quiet=True)
+    resumed = frossl.resume(run.path, quiet=True)
     assert resumed.status["verdict"]["kind"] == "collapsing"
 
 
@@ -178,14 +178,14 @@ def test_a_probe_beside_a_teacher_is_tested_on_what_it_learned_from(tmp_path):
 
 def test_checkpoints_are_measured_and_one_may_be_asked(tmp_path):
     run = train(tmp_path / "a")
-    found = api.checkpoints(run.path)
+    found = frossl.checkpoints(run.path)
     assert [saved.step for saved in found.saved] == [8, 9]
-    by_hand = api.knn(run.path, step=8)
+    by_hand = frossl.knn(run.path, step=8)
     assert found.saved[0].knn.images == by_hand.trained.images == 1000
-    assert api.knn(run.path, step=9).trained == run.knn().trained
+    assert frossl.knn(run.path, step=9).trained == run.knn().trained
     assert found.best_by_labels in found.saved
     with pytest.raises(InputError, match="no checkpoint of step 3; there are 8, 9"):
-        api.knn(run.path, step=3)
+        frossl.knn(run.path, step=3)
 
 
 METHODS = ("frossl", "simclr", "byol")
@@ -203,7 +203,7 @@ def test_a_normal_run_never_gets_a_false_alarm(method, seed, tmp_path):
 
 def _as_in_the_demo(method: str, *, epochs: int, **options) -> Config:
     """The recipe `default` for a method, on the network and views of the demo."""
-    config, demo = api.recipe("default", method=method), api.recipe("demo")
+    config, demo = frossl.recipe("default", method=method), frossl.recipe("demo")
     network = replace(config.network, stages=demo.network.stages, stem=demo.network.stem)
     objective = replace(config.objective, options={**config.objective.options, **options})
     train = replace(config.train, epochs=epochs)

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from frossl.cli import main
-from tests.conftest import ROOT, write_image
+from tests.support import ROOT
+from tests.support.docs import BLOCK
+from tests.support.images import write_image
 
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 

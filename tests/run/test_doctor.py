@@ -16,14 +16,22 @@ import torch
 from rich.console import Console
 
 from frossl import engine
-from frossl.api import examination as doctor_
-from frossl.api import selftest as trials
-from frossl.api.examination import Accelerator, Examination, Finding, Hardware, doctor
 from frossl.cli.doctor import show
 from frossl.data import decode
 from frossl.errors import ConfigError
+from frossl.health import (
+    Accelerator,
+    DoctorReport,
+    Finding,
+    Hardware,
+    doctor,
+    environment,
+    examine,
+    hardware,
+    selftest,
+)
+from frossl.machine import cores, memory
 from frossl.objectives import OBJECTIVES
-from frossl.runs.machine import cores, memory
 from frossl.types import LossTerms
 
 
@@ -101,7 +109,7 @@ def level_of(findings, words: str) -> str:
     return found.level
 
 
-def thread_mend() -> str:
+def thread_fix() -> str:
     """torch itself takes the right number, unless a quota is what makes it right."""
     here = cores()
     return "unset OMP_NUM_THREADS" if here.quota is None else f"export OMP_NUM_THREADS={here.threads}"
@@ -123,15 +131,16 @@ def test_a_process_of_its_own_finds_traps_in_its_environment_and_says_so_twice(t
     assert found["versions"]["torch"] == torch.__version__
     assert found["hardware"]["threads"] == 1
     assert found["tested"] is None
-    assert all(finding.keys() == {"level", "title", "detail", "mend"} for finding in found["findings"])
-    mends = {finding["mend"]: finding["level"] for finding in found["findings"] if finding["mend"]}
-    assert mends["unset FROSSL_MAX_STEPS"] == "hint"
+    assert all(finding.keys() == {"level", "title", "detail", "fix", "mend"} for finding in found["findings"])
+    assert all(finding["mend"] == finding["fix"] for finding in found["findings"])
+    fixes = {finding["fix"]: finding["level"] for finding in found["findings"] if finding["fix"]}
+    assert fixes["unset FROSSL_MAX_STEPS"] == "hint"
     if cores().threads > 1:
-        assert mends[thread_mend()] == "hint"
-    (cache,) = (shlex.split(mend)[1] for mend in mends if "FROSSL_CACHE" in mend)
+        assert fixes[thread_fix()] == "hint"
+    (cache,) = (shlex.split(fix)[1] for fix in fixes if "FROSSL_CACHE" in fix)
     assert Path(cache.removeprefix("FROSSL_CACHE=")).parent.is_dir()
     for finding in found["findings"]:
-        assert finding["mend"] in [*done.stderr.splitlines(), ""]
+        assert finding["fix"] in [*done.stderr.splitlines(), ""]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
 
 
@@ -145,7 +154,9 @@ def test_it_changes_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
     assert found.healthy
     assert level_of(found.findings, str(tmp_path / "cache")) == "ok"
-    assert json.loads(json.dumps(found.to_json()))["findings"] == [vars(f) for f in found.findings]
+    assert json.loads(json.dumps(found.to_json()))["findings"] == [
+        {**vars(finding), "mend": finding.fix} for finding in found.findings
+    ]
 
 
 @pytest.mark.parametrize("kind", ["below a file", "a link to nowhere", "a place for nobody"])
@@ -154,29 +165,29 @@ def test_a_cache_that_cannot_be_written_is_a_problem(kind, tmp_path, monkeypatch
     (tmp_path / "link").symlink_to("nowhere")
     places = {"below a file": tmp_path / "file" / "x", "a link to nowhere": tmp_path / "link"}
     monkeypatch.setenv("FROSSL_CACHE", str(places.get(kind, "/proc/frossl")))
-    found = doctor_._cache()
+    found = environment.check_cache()
     assert found.level == "problem"
     assert "cannot be written" in found.title
-    _, setting = shlex.split(found.mend)
+    _, setting = shlex.split(found.fix)
     monkeypatch.setenv(*setting.split("="))
-    assert doctor_._cache().level == "ok"
+    assert environment.check_cache().level == "ok"
 
 
 def test_a_full_disk_is_a_problem_and_little_room_a_hint(tmp_path, monkeypatch):
-    usage = doctor_.shutil.disk_usage(tmp_path)
+    usage = environment.shutil.disk_usage(tmp_path)
     for room, level in ((usage.free + 1, "hint"), (usage.free - (1 << 30), "ok")):
-        monkeypatch.setattr(doctor_, "ROOMY", room)
-        assert doctor_._place("cache", tmp_path, "mend", kept="").level == level
-    monkeypatch.setattr(doctor_, "ROOMY", usage.free * 2)
-    monkeypatch.setattr(doctor_, "FULL", usage.free * 2)
-    assert doctor_._place("cache", tmp_path, "mend", kept="").level == "problem"
+        monkeypatch.setattr(environment, "LOW_DISK_BYTES", room)
+        assert environment._check_folder("cache", tmp_path, "fix", usage="").level == level
+    monkeypatch.setattr(environment, "LOW_DISK_BYTES", usage.free * 2)
+    monkeypatch.setattr(environment, "FULL_DISK_BYTES", usage.free * 2)
+    assert environment._check_folder("cache", tmp_path, "fix", usage="").level == "problem"
 
 
 def test_any_name_of_a_folder_is_shown_on_one_line(tmp_path, monkeypatch):
     odd = tmp_path / "a\nb [red]\u202e\udc80<script>"
     odd.mkdir()
     monkeypatch.setenv("FROSSL_CACHE", str(odd))
-    found = doctor_._cache()
+    found = environment.check_cache()
     assert found.level == "ok"
     assert found.title.isprintable()
     assert "[red]" in found.title
@@ -185,18 +196,18 @@ def test_any_name_of_a_folder_is_shown_on_one_line(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("value", "level"), [("20", "hint"), ("soon", "problem"), ("0", "problem")])
 def test_a_limit_of_steps_in_the_environment_is_named(value, level, monkeypatch):
     monkeypatch.setenv("FROSSL_MAX_STEPS", value)
-    (found,) = doctor_._steps()
-    assert (found.level, found.mend) == (level, "unset FROSSL_MAX_STEPS")
+    (found,) = environment.check_max_steps()
+    assert (found.level, found.fix) == (level, "unset FROSSL_MAX_STEPS")
     monkeypatch.delenv("FROSSL_MAX_STEPS")
-    assert list(doctor_._steps()) == []
+    assert list(environment.check_max_steps()) == []
 
 
 def test_packages_that_are_too_old_or_missing_are_named_with_the_command(monkeypatch):
-    (good,) = doctor_._packages()
+    (good,) = environment.check_packages()
     assert good.level == "ok"
     more = ["torch>=99", "not-there-at-all>=1", 'numba>=99; extra == "fast"', 'wandb2; extra == "wandb"']
-    monkeypatch.setattr(doctor_, "requires", lambda name: [*requires(name), *more])
-    found = {finding.mend: finding.level for finding in doctor_._packages()}
+    monkeypatch.setattr(environment, "requires", lambda name: [*requires(name), *more])
+    found = {finding.fix: finding.level for finding in environment.check_packages()}
     assert found == {
         "pip install 'torch>=99'": "problem",
         "pip install 'not-there-at-all>=1'": "problem",
@@ -205,26 +216,31 @@ def test_packages_that_are_too_old_or_missing_are_named_with_the_command(monkeyp
 
 
 def test_what_is_not_installed_is_a_hint_and_what_does_not_work_a_problem(monkeypatch):
-    assert doctor_._view_kernel().level == doctor_._jpeg().level == doctor_._extras().level == "ok"
+    assert (
+        environment.check_view_kernel().level
+        == environment.check_jpeg().level
+        == environment.check_extras().level
+        == "ok"
+    )
     monkeypatch.setattr(decode, "simplejpeg", None)
-    assert doctor_._jpeg().mend == "pip install 'frossl[jpeg]'"
+    assert environment.check_jpeg().fix == "pip install 'frossl[jpeg]'"
     for name in ("wandb", "datasets"):
         monkeypatch.setitem(sys.modules, name, None)
-    extras = doctor_._extras()
-    assert (extras.level, extras.mend) == ("hint", "pip install 'frossl[wandb,hf]'")
+    extras = environment.check_extras()
+    assert (extras.level, extras.fix) == ("hint", "pip install 'frossl[wandb,hf]'")
     monkeypatch.setitem(sys.modules, "frossl.augment.fused", None)  # its import fails
-    assert doctor_._view_kernel().level == "problem"
+    assert environment.check_view_kernel().level == "problem"
     monkeypatch.setitem(sys.modules, "numba", None)
-    kernel = doctor_._view_kernel()
-    assert (kernel.level, kernel.mend) == ("hint", "pip install 'frossl[fast]'")
+    kernel = environment.check_view_kernel()
+    assert (kernel.level, kernel.fix) == ("hint", "pip install 'frossl[fast]'")
 
 
 def test_too_many_threads_are_as_bad_as_too_few(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     before = torch.get_num_threads()
-    found = doctor_._threads(Hardware("", "", "", 2, 2.0, cores().threads + 3, None, None))
-    assert (found.level, found.mend) == ("hint", thread_mend())
+    found = hardware.check_threads(Hardware("", "", "", 2, 2.0, cores().threads + 3, None, None))
+    assert (found.level, found.fix) == ("hint", thread_fix())
     assert torch.get_num_threads() == before
 
 
@@ -247,16 +263,16 @@ def broken(name: str, monkeypatch, change) -> None:
         terms = real(z, **options)
         return LossTerms(change(terms.total), terms.parts) if z.dtype == torch.float32 else terms
 
-    function.__signature__ = trials.inspect.signature(real)
+    function.__signature__ = selftest.inspect.signature(real)
     monkeypatch.setattr(OBJECTIVES[name], "function", staticmethod(function))
 
 
 def test_losses_are_good_here_and_every_objective_is_asked(monkeypatch):
-    assert trials.losses("cpu").good
+    assert selftest.losses("cpu").passed
     asked = set()
-    real = trials._loss
-    monkeypatch.setattr(trials, "_loss", lambda name, z: (asked.add((name, z.dtype)), real(name, z))[1])
-    trials.losses("cpu")
+    real = selftest._loss
+    monkeypatch.setattr(selftest, "_loss", lambda name, z: (asked.add((name, z.dtype)), real(name, z))[1])
+    selftest.losses("cpu")
     assert asked == {(name, dtype) for name in OBJECTIVES for dtype in (torch.float32, torch.float64)}
 
 
@@ -271,8 +287,8 @@ def test_losses_are_good_here_and_every_objective_is_asked(monkeypatch):
 @pytest.mark.parametrize("name", ["frossl", "simclr"])
 def test_a_loss_that_is_off_by_a_hundredth_is_a_problem(name, change, monkeypatch):
     broken(name, monkeypatch, change)
-    found = trials.losses("cpu")
-    assert not found.good
+    found = selftest.losses("cpu")
+    assert not found.passed
     assert found.detail.startswith(f"{name} off")
 
 
@@ -281,10 +297,10 @@ def test_views_are_good_here_and_a_pixel_off_by_a_hundredth_is_a_problem(kernel,
     import frossl.augment.fused as fused
 
     monkeypatch.setattr(engine, "best_view_kernel", lambda device: kernel)
-    good = trials.views("cpu")
-    assert good.good, good.detail
+    good = selftest.views("cpu")
+    assert good.passed, good.detail
     assert f"by {kernel}" in good.detail
-    place = (fused, "fused_views") if kernel == "numba" else (trials, "make_views")
+    place = (fused, "fused_views") if kernel == "numba" else (selftest, "make_views")
     real = getattr(*place)
 
     def off(*arguments, **options):
@@ -293,12 +309,12 @@ def test_views_are_good_here_and_a_pixel_off_by_a_hundredth_is_a_problem(kernel,
         return views
 
     monkeypatch.setattr(*place, off)
-    assert not trials.views("cpu").good
+    assert not selftest.views("cpu").passed
 
 
 def test_a_step_is_repeatable_here_and_one_bit_is_a_problem(monkeypatch):
-    assert trials.step("cpu").good
-    real, steps = trials.train_step, []
+    assert selftest.step("cpu").passed
+    real, steps = selftest.train_step, []
 
     def other(batch, state, clock):
         steps.append(clock)
@@ -308,9 +324,9 @@ def test_a_step_is_repeatable_here_and_one_bit_is_a_problem(monkeypatch):
             first.copy_(torch.nextafter(first, torch.tensor(torch.inf)))
         return result
 
-    monkeypatch.setattr(trials, "train_step", other)
-    found = trials.step("cpu")
-    assert not found.good
+    monkeypatch.setattr(selftest, "train_step", other)
+    found = selftest.step("cpu")
+    assert not found.passed
     assert "1 of" in found.detail
 
 
@@ -318,36 +334,36 @@ def test_whatever_a_device_raises_is_a_finding(monkeypatch):
     def failing(device):
         raise RuntimeError("device-side assert\nmany more lines")
 
-    found = doctor_._tried("title", failing, "cpu")
+    found = examine._run("title", failing, "cpu")
     assert found == Finding("problem", "title", "RuntimeError: device-side assert")
 
 
 def pairs() -> list[str]:
-    """Processes of the gather trial that are still there."""
+    """Processes of the gather self-test that are still there."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = file.read_text(errors="replace").split("\0")
         except OSError:
             continue
-        if "frossl.engine.pair" in words and "1" in words:
+        if "frossl.health.two_processes" in words and "1" in words:
             found.append(file.parent.name)
     return found
 
 
 def test_processes_that_take_too_long_are_ended_and_named(monkeypatch):
-    monkeypatch.setattr(trials, "PATIENCE", 1)
-    found = trials.gather("cpu")
-    assert not found.good
-    assert "did not come together within 1 s" in found.detail
+    monkeypatch.setattr(selftest, "TWO_PROCESSES_TIMEOUT", 1)
+    found = selftest.gather("cpu")
+    assert not found.passed
+    assert "did not connect and finish within 1 s" in found.detail
     assert pairs() == []
 
 
 def test_processes_that_fail_are_a_finding_with_their_last_word(tmp_path, monkeypatch):
     write(tmp_path, {"torch.py": "raise ImportError('no torch today')"})
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    found = trials.gather("cpu")
-    assert not found.good
+    found = selftest.gather("cpu")
+    assert not found.passed
     assert "no torch today" in found.detail
 
 
@@ -355,15 +371,15 @@ def test_processes_that_fail_are_a_finding_with_their_last_word(tmp_path, monkey
 def test_all_is_well_here_by_computing(monkeypatch):
     monkeypatch.setenv("RANK", "3")  # a launcher's, whose processes these are not
     found = doctor(test=True, device="cpu")
-    tried = found.findings[-len(trials.TRIALS) :]
-    assert [finding.title for finding in tried] == list(trials.TRIALS)
+    tried = found.findings[-len(selftest.SELF_TESTS) :]
+    assert [finding.title for finding in tried] == list(selftest.SELF_TESTS)
     assert all(finding.level == "ok" for finding in tried), tried
     assert found.tested == "cpu"
 
 
 # showing
 
-FOUND = Examination(
+FOUND = DoctorReport(
     {"python": "3.11", "torch": "2.13.0", "numba": None},
     Hardware("Linux", "A [bold]CPU[/bold]", "AVX2", 64, 2.5, 1, 10**9, None),
     (Accelerator("cuda", "A GPU [of red]", 8 * 10**9, 7 * 10**9, False),),

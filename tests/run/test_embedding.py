@@ -21,20 +21,17 @@ import torch
 from PIL import Image
 
 import frossl
-from frossl import api
-from frossl.artifacts import read_encoder, write_encoder
-from frossl.artifacts.embedding import BLOCK
-from frossl.artifacts.partial import Partial
 from frossl.config import Train
 from frossl.data import open_dataset
 from frossl.errors import InputError, TrainingError
-from tests.conftest import write_image
-from tests.run.test_cli import FROSSL, call
-from tests.run.test_measuring import CONFIG
-from tests.run.test_never_lost import PATIENCE, wait_for
-from tests.run.test_training import train
+from frossl.exporting import read_encoder, write_encoder
+from frossl.features.blocks import BLOCK_IMAGES
+from frossl.features.store import FeatureStore
+from tests.support.cli import FROSSL, call
+from tests.support.images import write_image
+from tests.support.runs import PATIENCE, THREE_EPOCHS, train, wait_for
 
-MANY = 40 * BLOCK + 100
+MANY = 40 * BLOCK_IMAGES + 100
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +43,7 @@ def place(tmp_path_factory) -> Path:
     labels = {"train_labels": np.arange(60) % 3, "test_labels": np.arange(24) % 3}
     np.savez(folder / "few.npz", **images, **labels, class_names=["red", "green", "blue"])
     np.save(folder / "many.npy", random.integers(0, 256, (MANY, 16, 16, 3), dtype=np.uint8))
-    config = replace(CONFIG, train=Train(epochs=1, batch_size=32))
+    config = replace(THREE_EPOCHS, train=Train(epochs=1, batch_size=32))
     train(folder / "run", config=config, data=str(folder / "few.npz"))
     return folder
 
@@ -96,7 +93,7 @@ def test_every_format_holds_names_labels_and_the_encoder_s_features(place, tmp_p
         assert (found_names, found_labels) == (names, labels)
         np.testing.assert_allclose(features, expected, rtol=1e-4, atol=1e-5)
         bits.add(features.tobytes())
-        assert not Partial.place(out).exists()
+        assert not FeatureStore.path_for(out).exists()
     assert len(bits) == 1
     assert pq.read_schema(tmp_path / "few.parquet").field("features").type.list_size == expected.shape[1]
 
@@ -113,7 +110,7 @@ def start(place: Path, out: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def blocks_done(out: Path) -> int:
-    file = Partial.place(out) / "done.jsonl"
+    file = FeatureStore.path_for(out) / "done.jsonl"
     return file.read_bytes().count(b"\n") if file.is_file() else 0
 
 
@@ -141,16 +138,16 @@ def killed(place) -> Path:
     return place / "killed.npy"
 
 
-def again(place: Path, killed: Path, out: Path, **options) -> api.Embedded:
+def again(place: Path, killed: Path, out: Path, **options) -> frossl.EmbedResult:
     """A start on a copy of what was left."""
-    shutil.copytree(Partial.place(killed), Partial.place(out), dirs_exist_ok=True)
+    shutil.copytree(FeatureStore.path_for(killed), FeatureStore.path_for(out), dirs_exist_ok=True)
     return frossl.embed(place / "run", place / "many.npy", out=out, quiet=True, **options)
 
 
 def test_killed_and_started_again_gives_the_same_file(place, killed, whole, tmp_path):
     assert not killed.exists()
     found = again(place, killed, tmp_path / "x.npy")
-    assert BLOCK * 3 <= found.kept < MANY
+    assert BLOCK_IMAGES * 3 <= found.kept < MANY
     assert (tmp_path / "x.npy").read_bytes() == whole
     names = (place / "whole.names.jsonl").read_bytes()
     assert (tmp_path / "x.names.jsonl").read_bytes() == names
@@ -182,7 +179,7 @@ def test_two_processes_that_are_ended_leave_no_other_and_go_on_to_the_same_file(
     assert "Traceback" not in err
     wait_until_gone(others)
     found = frossl.embed(place / "run", place / "many.npy", out=out, quiet=True)
-    assert BLOCK * 3 <= found.kept < MANY
+    assert BLOCK_IMAGES * 3 <= found.kept < MANY
     assert out.read_bytes() == whole
 
 
@@ -195,7 +192,7 @@ def test_two_processes_give_the_file_of_one(place, whole, tmp_path):
 def first_done(folder: Path) -> int:
     """Where the block that was done first begins, in bytes."""
     block = json.loads((folder / "done.jsonl").read_bytes().splitlines()[0])["block"]
-    return block * BLOCK * json.loads((folder / "about.json").read_bytes())["features"] * 4
+    return block * BLOCK_IMAGES * json.loads((folder / "about.json").read_bytes())["features"] * 4
 
 
 def cut(folder: Path) -> None:
@@ -229,11 +226,11 @@ def leave_half_a_file(folder: Path) -> None:
 )
 def test_what_is_damaged_is_computed_again(damage, lost, place, killed, whole, tmp_path):
     copy = tmp_path / "left.npy"
-    shutil.copytree(Partial.place(killed), Partial.place(copy))
+    shutil.copytree(FeatureStore.path_for(killed), FeatureStore.path_for(copy))
     before = blocks_done(copy)
-    damage(Partial.place(copy))
+    damage(FeatureStore.path_for(copy))
     found = again(place, copy, tmp_path / "x.npy")
-    assert found.kept <= (before - lost) * BLOCK
+    assert found.kept <= (before - lost) * BLOCK_IMAGES
     assert (tmp_path / "x.npy").read_bytes() == whole
 
 
@@ -248,7 +245,7 @@ def test_another_encoder_or_other_images_are_not_mixed_in(place, killed, whole, 
     (other / "encoder.safetensors").write_bytes(changed((other / "encoder.safetensors").read_bytes()))
     with pytest.raises(InputError, match="with another encoder"):
         frossl.embed(other, place / "many.npy", out=out, quiet=True)
-    (Partial.place(out) / "about.json").write_text("{")
+    (FeatureStore.path_for(out) / "about.json").write_text("{")
     with pytest.raises(InputError, match="--overwrite"):
         frossl.embed(place / "run", place / "many.npy", out=out, quiet=True)
     found = frossl.embed(place / "run", place / "many.npy", out=out, overwrite=True, quiet=True)
@@ -262,12 +259,12 @@ def changed(weights: bytes) -> bytes:
 
 def test_one_file_is_written_by_one_process(place, killed, tmp_path):
     out = tmp_path / "x.npy"
-    shutil.copytree(Partial.place(killed), Partial.place(out))
-    about = json.loads((Partial.place(out) / "about.json").read_text())
-    from frossl.artifacts.partial import About
+    shutil.copytree(FeatureStore.path_for(killed), FeatureStore.path_for(out))
+    about = json.loads((FeatureStore.path_for(out) / "about.json").read_text())
+    from frossl.features.store import StoreHeader
 
     with (
-        Partial.open(out, About(**about), overwrite=False),
+        FeatureStore.open(out, StoreHeader(**about), overwrite=False),
         pytest.raises(InputError, match="another process is writing"),
     ):
         frossl.embed(place / "run", place / "many.npy", out=out, quiet=True)
@@ -363,7 +360,7 @@ def test_names_of_parts_are_paths_below_the_data(place, tmp_path):
         (["--out", "there.csv"], "there.csv is already there"),
         (["--out", "there.npy"], "there.names.jsonl is already there"),
         (["--out", "folder.csv"], "folder.csv is a folder"),
-        (["--out", "busy.csv"], "is not ours"),
+        (["--out", "busy.csv"], "was not written by frossl"),
         (["--out", "x.csv", "--batch-size", "0"], "batch_size = 0"),
         (["--out", "x.csv", "--processes", "0"], "processes = 0"),
         (["--out", "x.csv", "--duplicates", "1.5"], "duplicates = 1.5"),
@@ -392,7 +389,7 @@ def test_a_missing_library_is_named_before_any_work(place, tmp_path, monkeypatch
     with pytest.raises(InputError, match=r"pip install 'frossl\[parquet\]'"):
         frossl.embed(place / "run", out=tmp_path / "x.parquet")
     monkeypatch.setitem(sys.modules, "faiss", None)
-    monkeypatch.setattr("frossl.artifacts.neighbors.EXACT", 50)
+    monkeypatch.setattr("frossl.features.neighbors.MAX_EXACT_ROWS", 50)
     with pytest.raises(InputError, match=r"pip install 'frossl\[search\]'"):
         frossl.embed(place / "run", out=tmp_path / "x.npy", outliers=3)
     assert not list(tmp_path.iterdir())

@@ -28,7 +28,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import frossl
 from frossl import FroSSLEncoder
 from frossl.errors import InputError
-from tests.conftest import write_image
+from tests.support.images import write_image
 
 SMALL = {"network.stages": 1, "network.projector_hidden": 16, "network.projector_out": 8}
 

@@ -17,11 +17,12 @@ from safetensors.torch import load_file, save_file
 
 import frossl
 import frossl.compat  # before timm, which imports torchvision
-from frossl.artifacts import Design, load_encoder, read_encoder, write_encoder
-from frossl.artifacts.card import timm_block
 from frossl.config import Network
 from frossl.errors import InputError
-from tests.conftest import ROOT, write_image
+from frossl.exporting import EncoderSpec, load_encoder, read_encoder, write_encoder
+from frossl.exporting.card import timm_block
+from tests.support import ROOT
+from tests.support.images import write_image
 
 import timm  # isort: skip
 
@@ -39,14 +40,14 @@ NETWORKS = {
 }
 
 
-def design_of(network: Network, size: int = 32) -> Design:
+def design_of(network: Network, size: int = 32) -> EncoderSpec:
     channels = network.channels or 3
     view_size = 224 if network.backbone.startswith("swin") else 24
     size = 224 if network.backbone.startswith("swin") else size
-    return Design(network, view_size, size, (0.4, 0.5, 0.6)[:channels], (0.2, 0.25, 0.3)[:channels])
+    return EncoderSpec(network, view_size, size, (0.4, 0.5, 0.6)[:channels], (0.2, 0.25, 0.3)[:channels])
 
 
-def lively(design: Design) -> frossl.networks.Encoder:
+def lively(design: EncoderSpec) -> frossl.networks.Encoder:
     """An encoder whose every weight and statistic is its own."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -58,7 +59,7 @@ def lively(design: Design) -> frossl.networks.Encoder:
     return encoder.eval()
 
 
-def images_for(design: Design, count: int = 3, *, seed: int = 0) -> torch.Tensor:
+def images_for(design: EncoderSpec, count: int = 3, *, seed: int = 0) -> torch.Tensor:
     shape = (count, len(design.mean), design.size, design.size)
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
 

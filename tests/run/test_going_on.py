@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from frossl import api, engine
-from frossl.api import catalog
+import frossl
+from frossl import engine, recipes
 from frossl.config import Config, Objective, Optim
-from frossl.data import ArraySource, Dataset, Part, open_dataset
+from frossl.data import ArraySource, Dataset, Split, open_dataset
 from frossl.engine.step import train_step
 from frossl.errors import InputError
 from frossl.networks import read_weights
 from frossl.runs import RunFolder
-from tests.run.test_training import SMALL, assert_same, train, weights
+from tests.support.runs import SMALL, assert_same, train, weights
 
 
 def with_network(config: Config, **values) -> Config:
@@ -40,7 +39,7 @@ def test_a_run_goes_on_from_the_encoder_of_another_with_its_stem_frozen(tmp_path
     assert second.knn().untrained == first.knn().trained
     assert all(p.requires_grad for p in second.encoder().parameters())
     file.write_bytes(file.read_bytes()[:-4] + b"abcd")
-    with pytest.raises(InputError, match="gone or changed"):
+    with pytest.raises(InputError, match="missing or has changed"):
         second.knn()
 
 
@@ -52,7 +51,7 @@ def test_a_resume_needs_the_weights_no_more_once_there_is_a_checkpoint(tmp_path,
     cut = train(tmp_path / "cut", config=config, weights=file)
     monkeypatch.delenv("FROSSL_MAX_STEPS")
     file.unlink()
-    api.resume(cut.path, quiet=True)
+    frossl.resume(cut.path, quiet=True)
     assert_same(weights(whole), weights(cut))
 
 
@@ -86,7 +85,7 @@ def test_the_first_layers_move_least(tmp_path, monkeypatch):
 def test_a_gradient_is_no_longer_than_the_clip(tmp_path):
     optim = Optim("sgd", base_lr=1.0, lr_batch=512, momentum=0.0, weight_decay=0.0, warmup=0.0, clip=0.01)
     data = open_dataset("cifar10-mini")
-    state = engine.build(engine.settle(replace(SMALL, optim=optim), data), data, RunFolder(Path("unused")))
+    state = engine.build(engine.settle(replace(SMALL, optim=optim), data), data)
     before = torch.cat([p.detach().flatten().clone() for p in state.method.parameters()])
     clock = state.loader.clock(0)
     state.set_lr(clock)
@@ -106,16 +105,16 @@ def test_the_schedule_that_stays_is_recorded(tmp_path):
 def test_images_of_any_number_of_channels_train(channels, tmp_path):
     images = torch.randint(0, 256, (64, channels, 32, 32), dtype=torch.uint8)
     statistics = ((0.5,) * channels, (0.25,) * channels)
-    data = Dataset("arrays", Part(ArraySource(images), None), None, statistics)
+    data = Dataset("arrays", Split(ArraySource(images), None), None, statistics)
     config = engine.settle(replace(SMALL, train=replace(SMALL.train, batch_size=32)), data)
     assert config.network.channels == channels
-    state = engine.build(config, data, RunFolder.create(tmp_path / "run"))
-    engine.fit(state)
-    assert state.folder.read_status()["state"] == "finished"
+    folder = RunFolder.create(tmp_path / "run")
+    engine.fit(engine.build(config, data), folder)
+    assert folder.read_status()["state"] == "finished"
 
 
 def overlays(name: str) -> dict[str, dict]:
-    text = catalog.RECIPES.joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    text = recipes.RECIPE_FOLDER.joinpath(f"{name}.toml").read_text(encoding="utf-8")
     return tomllib.loads(text).get("methods", {})
 
 
@@ -144,7 +143,7 @@ def test_more_views_keep_the_balance_of_two_unless_a_weight_is_given(views, weig
 
 def test_a_resume_names_what_changed_in_the_data(photos, tmp_path, monkeypatch):
     monkeypatch.setenv("FROSSL_MAX_STEPS", "1")
-    run = api.pretrain(photos, out=tmp_path / "run", config=SMALL, epochs=2, batch_size=6, quiet=True)
+    run = frossl.pretrain(photos, out=tmp_path / "run", config=SMALL, epochs=2, batch_size=6, quiet=True)
     monkeypatch.delenv("FROSSL_MAX_STEPS")
     aside = (photos / "1.jpg").read_bytes()
     (photos / "1.jpg").unlink()
@@ -153,11 +152,11 @@ def test_a_resume_names_what_changed_in_the_data(photos, tmp_path, monkeypatch):
     with pytest.raises(
         InputError, match=r"13 now, 12 then: 2 new, such as 'new too\.jpg'; 1 gone, such as '1"
     ):
-        api.resume(run.path, quiet=True)
+        frossl.resume(run.path, quiet=True)
     (photos / "new.jpg").unlink()
     (photos / "new too.jpg").unlink()
     (photos / "1.jpg").write_bytes(aside + b"more")
     with pytest.raises(InputError, match="the same names, of other sizes"):
-        api.resume(run.path, quiet=True)
+        frossl.resume(run.path, quiet=True)
     (photos / "1.jpg").write_bytes(aside)
-    assert api.resume(run.path, quiet=True).status["state"] == "finished"
+    assert frossl.resume(run.path, quiet=True).status["state"] == "finished"

@@ -15,10 +15,10 @@ import pytest
 import torch
 from PIL import Image
 
-from frossl import api
+import frossl
 from frossl.data import open_dataset
-from tests.conftest import write_image
-from tests.unit.test_sources import KINDS, as_large, sample
+from tests.support.cli import FROSSL
+from tests.support.images import KINDS, as_large, sample, write_image
 
 ENDINGS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "BMP": ".bmp", "TIFF": ".tif"}
 
@@ -101,12 +101,12 @@ def test_hostile_files_neither_crash_nor_hang_a_run_and_all_are_named(hostile, t
 
 def test_too_many_of_them_stop_a_run_with_code_1(hostile, tmp_path):
     folder, _ = hostile
-    command = [sys.executable, "-m", "frossl", "pretrain", str(folder), "--out", str(tmp_path / "run")]
+    command = [*FROSSL, "pretrain", str(folder), "--out", str(tmp_path / "run")]
     done = subprocess.run([*command, "--quiet"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     assert "files cannot be read, such as" in done.stderr
     assert "Traceback" not in done.stderr
-    assert api.Run(tmp_path / "run").status["state"] == "failed"
+    assert frossl.Run(tmp_path / "run").status["state"] == "failed"
     assert (tmp_path / "run" / "bad_files.txt").is_file()
 
 

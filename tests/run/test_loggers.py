@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from frossl import api
+import frossl
 from frossl.config import Config, Data, Network, Optim, Train, ViewSpec
 from frossl.errors import InputError, TrainingError
 from frossl.runs import RunFolder
-from frossl.types import Watch
+from frossl.types import Callback
 
 TINY = Config(
     data=Data("cifar10-mini"),
@@ -30,14 +30,14 @@ TINY = Config(
 def stopped_and_resumed(tmp_path, monkeypatch, name: str, lost=("step-00000004.pt",), **options):
     """Four steps, killed as it were before the checkpoint of step 4 was there; then on to step 6."""
     monkeypatch.setenv("FROSSL_MAX_STEPS", "4")
-    run = api.pretrain(
+    run = frossl.pretrain(
         "cifar10-mini", out=tmp_path / "run", config=TINY, loggers=[name], quiet=True, **options
     )
     for checkpoint in lost:
         (run.path / "checkpoints" / checkpoint).unlink()
     (run.path / "encoder.safetensors").unlink()
     monkeypatch.setenv("FROSSL_MAX_STEPS", "6")
-    api.resume(run.path, quiet=True, **options)
+    frossl.resume(run.path, quiet=True, **options)
     assert [record["step"] for record in run.metrics] == [2, 4, 6]
     return run
 
@@ -104,15 +104,15 @@ def leveldb_records(log: bytes) -> Iterator[bytes]:
 
 def test_an_unknown_logger_is_refused():
     with pytest.raises(InputError, match="did you mean tensorboard"):
-        api.pretrain("cifar10-mini", config=TINY, loggers=["tensorbord"], quiet=True)
+        frossl.pretrain("cifar10-mini", config=TINY, loggers=["tensorbord"], quiet=True)
     with pytest.raises(InputError, match="name each once"):
-        api.pretrain("cifar10-mini", config=TINY, loggers=["wandb", "wandb"], quiet=True)
+        frossl.pretrain("cifar10-mini", config=TINY, loggers=["wandb", "wandb"], quiet=True)
 
 
 def test_a_missing_package_is_named_with_the_command_that_brings_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(InputError, match=r"pip install 'frossl\[wandb\]'"):
-        api.pretrain("cifar10-mini", out=tmp_path / "run", config=TINY, loggers=["wandb"], quiet=True)
+        frossl.pretrain("cifar10-mini", out=tmp_path / "run", config=TINY, loggers=["wandb"], quiet=True)
     assert not (tmp_path / "run").exists()
 
 
@@ -120,7 +120,7 @@ def test_a_board_that_fails_costs_a_warning_and_not_the_run(tmp_path, monkeypatc
     (tmp_path / "file").touch()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/file/no-folder.db")
     monkeypatch.setenv("FROSSL_MAX_STEPS", "3")
-    run = api.pretrain("cifar10-mini", out=tmp_path / "run", config=TINY, loggers=["mlflow"], quiet=True)
+    run = frossl.pretrain("cifar10-mini", out=tmp_path / "run", config=TINY, loggers=["mlflow"], quiet=True)
     assert run.status["step"] == 3
     assert "mlflow is told no more" in caplog.text
 
@@ -128,14 +128,14 @@ def test_a_board_that_fails_costs_a_warning_and_not_the_run(tmp_path, monkeypatc
 @pytest.mark.parametrize("answer", ["words", {"a": "words"}, {"a": torch.zeros(3)}, {"a": object()}])
 def test_a_watch_that_returns_no_numbers_is_told_so(answer, tmp_path, monkeypatch):
     monkeypatch.setenv("FROSSL_MAX_STEPS", "2")
-    watch = Watch(1, lambda ids, tensors, clock: answer)
+    watch = Callback(1, lambda ids, tensors, clock: answer)
     with pytest.raises(TrainingError, match="return numbers by name"):
-        api.pretrain("cifar10-mini", out=tmp_path / "run", config=TINY, watches=[watch], quiet=True)
+        frossl.pretrain("cifar10-mini", out=tmp_path / "run", config=TINY, callbacks=[watch], quiet=True)
 
 
 def test_a_watch_that_never_looks_is_refused():
     with pytest.raises(InputError, match="give at least 1"):
-        Watch(0, lambda ids, tensors, clock: None)
+        Callback(0, lambda ids, tensors, clock: None)
 
 
 def test_a_watch_looks_now_and_then_and_changes_nothing(tmp_path, monkeypatch):
@@ -150,10 +150,10 @@ def test_a_watch_looks_now_and_then_and_changes_nothing(tmp_path, monkeypatch):
         return {"spread": tensors["z"].std().item()}
 
     monkeypatch.setenv("FROSSL_MAX_STEPS", "7")
-    watched = api.pretrain(
-        "cifar10-mini", out=tmp_path / "a", config=TINY, watches=[Watch(3, look)], quiet=True
+    watched = frossl.pretrain(
+        "cifar10-mini", out=tmp_path / "a", config=TINY, callbacks=[Callback(3, look)], quiet=True
     )
-    alone = api.pretrain("cifar10-mini", out=tmp_path / "b", config=TINY, quiet=True)
+    alone = frossl.pretrain("cifar10-mini", out=tmp_path / "b", config=TINY, quiet=True)
     assert seen == [(2, 32), (5, 32)]
     records = [record for record in RunFolder(watched.path).diagnostics if "spread" in record]
     assert [record["step"] for record in records] == [3, 6]
@@ -164,8 +164,8 @@ def test_a_watch_looks_now_and_then_and_changes_nothing(tmp_path, monkeypatch):
 
 
 def test_what_a_watch_returns_reaches_the_loggers_and_a_resume_cuts_it(tmp_path, monkeypatch):
-    watch = Watch(1, lambda ids, tensors, clock: {"half": torch.tensor(clock.step / 2), "step": -1})
-    run = stopped_and_resumed(tmp_path, monkeypatch, "tensorboard", watches=[watch])
+    watch = Callback(1, lambda ids, tensors, clock: {"half": torch.tensor(clock.step / 2), "step": -1})
+    run = stopped_and_resumed(tmp_path, monkeypatch, "tensorboard", callbacks=[watch])
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(run.path / "tensorboard"))

@@ -13,19 +13,12 @@ import torch
 from safetensors.torch import save_file
 
 import frossl
-from frossl import api
-from frossl.artifacts import read_encoder, write_encoder
-from frossl.config import Diagnostics, Network, Objective, Train
+from frossl.config import Network, Objective, Train
 from frossl.errors import InputError
+from frossl.exporting import read_encoder, write_encoder
 from frossl.networks import build_backbone
-from tests.run.test_cli import call
-from tests.run.test_training import SMALL, train
-
-CONFIG = replace(
-    SMALL,
-    train=replace(SMALL.train, batch_size=32, epochs=3),
-    diagnostics=Diagnostics(every=4, share=1.0),
-)
+from tests.support.cli import call
+from tests.support.runs import THREE_EPOCHS, train
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +34,8 @@ def data(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(data, tmp_path_factory) -> api.Run:
-    return train(tmp_path_factory.mktemp("runs") / "a", config=CONFIG, data=str(data / "train.npz"))
+def run(data, tmp_path_factory) -> frossl.Run:
+    return train(tmp_path_factory.mktemp("runs") / "a", config=THREE_EPOCHS, data=str(data / "train.npz"))
 
 
 def test_probes_with_few_labels_and_with_all(run):
@@ -135,7 +128,7 @@ def test_a_public_encoder_that_cannot_be_fetched_says_what_to_give(monkeypatch):
 def test_fewer_labelled_images_than_neighbours(run):
     with pytest.raises(InputError, match="k = 61 with 48"):
         run.knn(k=61)
-    assert list(api.measure(run.path)) == ["knn"]
+    assert list(frossl.measure(run.path)) == ["knn"]
 
 
 @pytest.mark.parametrize(
@@ -163,24 +156,24 @@ def test_what_cannot_be_measured_is_refused_in_one_line(options, words, run, tmp
 
 def test_an_unknown_protocol_is_named(run):
     with pytest.raises(InputError, match="did you mean probe"):
-        api.measure(run.path, ["prob"])
+        frossl.measure(run.path, ["prob"])
 
 
 def test_a_checkpoint_is_measured_where_there_is_no_encoder_yet(run, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(run.path, copy)
     (copy / "encoder.safetensors").unlink()
-    assert api.knn(copy, step=3).trained == run.knn().trained
-    assert [saved.step for saved in api.checkpoints(copy).saved] == [3]
+    assert frossl.knn(copy, step=3).trained == run.knn().trained
+    assert [saved.step for saved in frossl.checkpoints(copy).saved] == [3]
     broken = next((copy / "checkpoints").iterdir())
     broken.write_bytes(broken.read_bytes()[:500])
     with pytest.raises(InputError, match="cannot be read"):
-        api.knn(copy, step=3)
+        frossl.knn(copy, step=3)
 
 
 def test_fine_tuning_a_teacher_learns_statistics_too(data, tmp_path):
     """DINO's teacher is made not to learn; what is fine-tuned must be a network of its own."""
-    config = replace(CONFIG, objective=Objective("dino", {"outputs": 64}))
+    config = replace(THREE_EPOCHS, objective=Objective("dino", {"outputs": 64}))
     run = train(tmp_path / "run", config=config, data=str(data / "train.npz"))
     tuned = frossl.finetune(run.path, epochs=20, lr=0.01, quiet=True)
     assert tuned.untrained.percent > 60
@@ -210,7 +203,7 @@ def test_the_command_line_ends_in_one_json_object(run, data, tmp_path, monkeypat
     assert (tmp_path / "s.svg").is_file()
     other = train(
         tmp_path / "b",
-        config=replace(CONFIG, network=replace(CONFIG.network, projector_out=32)),
+        config=replace(THREE_EPOCHS, network=replace(THREE_EPOCHS.network, projector_out=32)),
         data=str(data / "train.npz"),
     )
     other.knn()
@@ -227,19 +220,19 @@ def test_tables_for_people(run, monkeypatch, capsys):
     assert "trained network" in out
     assert "±" in out
     _, out, _ = call(monkeypatch, capsys, "checkpoints", run.path)
-    assert "the newest is as good as any" in out  # there is but one
+    assert "no checkpoint is measurably better than the newest" in out  # there is but one
 
 
 def test_a_run_without_labels_has_only_numbers_without(photos, tmp_path, monkeypatch, capsys):
-    config = replace(CONFIG, train=Train(epochs=2, batch_size=4, checkpoint_every=3))
+    config = replace(THREE_EPOCHS, train=Train(epochs=2, batch_size=4, checkpoint_every=3))
     run = train(tmp_path / "run", config=config, data=str(photos))
     assert not {"knn", "probe"} & {name for record in run.diagnostics for name in record}
-    found = api.checkpoints(run.path)
+    found = frossl.checkpoints(run.path)
     assert not found.labelled
     assert found.best_by_labels is None
     assert found.best_without in found.saved
     code, out, _ = call(monkeypatch, capsys, "checkpoints", run.path)
-    assert (code, "a hint and no measurement" in out) == (0, True)
+    assert (code, "a hint and not a measurement" in out) == (0, True)
     for verb in ("knn", "probe", "finetune"):
         code, _, err = call(monkeypatch, capsys, verb, run.path)
         assert (code, "no labels" in err) == (2, True)

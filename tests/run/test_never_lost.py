@@ -3,67 +3,39 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-from frossl import api, engine
-from frossl.config import Config, Objective, Optim
+import frossl
+from frossl import engine
+from frossl.config import Optim
 from frossl.data import open_dataset
 from frossl.engine import State
 from frossl.engine.guard import Guard
 from frossl.engine.step import train_step
 from frossl.errors import BadStepError, InputError, TrainingError
 from frossl.methods import METHODS
-from frossl.runs import RunFolder
-from tests.contract.test_methods import OPTIONS
-from tests.run.test_training import SMALL, assert_same, train, weights
+from tests.support.cli import FROSSL
+from tests.support.runs import (
+    PATIENCE,
+    SMALL,
+    assert_same,
+    method_config,
+    start,
+    steps_of,
+    train,
+    wait_for,
+    weights,
+)
 
 QUICK = ("frossl", "dino")
 STEPS = 60
-PATIENCE = 120
-
-
-def config(name: str, **values) -> Config:
-    settings = {"batch_size": 82, "log_every": 1, "checkpoint_every": 7, **values}
-    method = Objective(name, OPTIONS.get(name, {}))
-    return replace(SMALL, objective=method, train=replace(SMALL.train, **settings))
-
-
-def start(given: Config, out: Path, *options: str, **env: str) -> subprocess.Popen[str]:
-    """The command line in a process of its own."""
-    file = out.with_suffix(".toml")
-    file.write_text(given.to_toml())
-    command = ["pretrain", "cifar10-mini", "--config", str(file), "--out", str(out), "--quiet", *options]
-    return subprocess.Popen(
-        [sys.executable, "-m", "frossl", *command],
-        env={**os.environ, **env},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def wait_for(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not happened():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
-def steps_of(out: Path) -> int:
-    file = out / "metrics.jsonl"
-    return file.read_text().count("\n") if file.is_file() else 0
 
 
 def methods(*quick: str):
@@ -72,15 +44,15 @@ def methods(*quick: str):
 
 @pytest.mark.parametrize("name", methods(*QUICK))
 def test_a_run_killed_at_any_step_ends_with_the_same_bits(name, tmp_path):
-    whole = train(tmp_path / "whole", config=config(name))
+    whole = train(tmp_path / "whole", config=method_config(name))
     assert whole.status["total"] == STEPS
     at = random.randrange(2, STEPS - 10)
-    killed = start(config(name), tmp_path / "killed")
+    killed = start(method_config(name), tmp_path / "killed")
     wait_for(killed, lambda: steps_of(tmp_path / "killed") >= at)
     killed.kill()
     killed.communicate()
     assert killed.returncode == -signal.SIGKILL
-    resumed = api.resume(tmp_path / "killed", quiet=True)
+    resumed = frossl.resume(tmp_path / "killed", quiet=True)
     assert resumed.status["state"] == "finished"
     assert_same(weights(whole), weights(resumed))
     assert [r["step"] for r in resumed.metrics] == list(range(1, STEPS + 1))
@@ -89,7 +61,9 @@ def test_a_run_killed_at_any_step_ends_with_the_same_bits(name, tmp_path):
 @pytest.mark.slow
 def test_a_run_killed_while_it_writes_a_checkpoint_has_the_one_before(tmp_path):
     wide = replace(SMALL.network, projector_hidden=2048, projector_out=1024, projector_layers=3)
-    given = replace(config("frossl", checkpoint_every=2), network=wide)  # large enough to be caught at it
+    given = replace(
+        method_config("frossl", checkpoint_every=2), network=wide
+    )  # large enough to be caught at it
     checkpoints = tmp_path / "killed" / "checkpoints"
     whole = train(tmp_path / "whole", config=given)
     killed = start(given, tmp_path / "killed")
@@ -97,20 +71,20 @@ def test_a_run_killed_while_it_writes_a_checkpoint_has_the_one_before(tmp_path):
     killed.kill()
     killed.communicate()
     assert any(checkpoints.glob(".writing-*"))
-    resumed = api.resume(tmp_path / "killed", quiet=True)
+    resumed = frossl.resume(tmp_path / "killed", quiet=True)
     assert not any(checkpoints.glob(".writing-*"))
     assert_same(weights(whole), weights(resumed))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_ends_cleanly(number, tmp_path):
-    process = start(config("frossl", checkpoint_every=1000), tmp_path / "run")
+    process = start(method_config("frossl", checkpoint_every=1000), tmp_path / "run")
     wait_for(process, lambda: steps_of(tmp_path / "run") >= 3)
     process.send_signal(number)
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert "go on with: frossl resume" in output
-    status = api.Run(tmp_path / "run").status
+    assert "continue with: frossl resume" in output
+    status = frossl.Run(tmp_path / "run").status
     assert (status["state"], status["reason"]) == ("stopped", number.name)
     newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
     assert newest.name == f"step-{status['step']:08d}.pt"
@@ -120,7 +94,7 @@ def test_a_full_disk_is_named_and_the_checkpoint_before_it_is_intact(tmp_path):
     """On a small file system of its own, in a mount namespace."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    given = config("frossl", checkpoint_every=5)
+    given = method_config("frossl", checkpoint_every=5)
     file = tmp_path / "run.toml"
     file.write_text(given.to_toml())
     frossl = f"{sys.executable} -m frossl"
@@ -146,24 +120,24 @@ def test_a_full_disk_is_named_and_the_checkpoint_before_it_is_intact(tmp_path):
 
 
 def test_a_finished_run_goes_on_to_a_new_end(tmp_path, capfd):
-    run = train(tmp_path / "run", config=config("frossl"))
-    api.resume(run.path, epochs=2)
+    run = train(tmp_path / "run", config=method_config("frossl"))
+    frossl.resume(run.path, epochs=2)
     said = capfd.readouterr().err
     assert "60 steps become 120" in said
     # a cosine of twice the length is about half-way here, where the old one had come to its end
     assert "rate 0.00" in said
-    assert "where it would have been 0)" in said
+    assert "instead of 0)" in said
     status = run.status
     assert (status["state"], status["step"], status["total"]) == ("finished", 2 * STEPS, 2 * STEPS)
     assert run.config.train.epochs == 2
     with pytest.raises(InputError, match="1 epochs end before that"):
-        api.resume(run.path, epochs=1)
+        frossl.resume(run.path, epochs=1)
     assert run.config.train.epochs == 2
 
 
 def test_minutes_are_enough_for_a_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setenv("FROSSL_MAX_STEPS", "3")
-    minutes = config("frossl", checkpoint_every=None, checkpoint_minutes=1e-9, keep_checkpoints=3)
+    minutes = method_config("frossl", checkpoint_every=None, checkpoint_minutes=1e-9, keep_checkpoints=3)
     run = train(tmp_path / "run", config=minutes)
     assert [p.name for p in sorted((run.path / "checkpoints").iterdir())] == [
         f"step-0000000{n}.pt" for n in (1, 2, 3)
@@ -191,12 +165,12 @@ def test_a_rate_of_1e9_stops_the_run_with_the_weights_of_the_last_good_step(
     if masked:
         monkeypatch.setattr(Guard.__init__, "__kwdefaults__", {"masked": True})
     given = replace(
-        config("byol", log_every=1000, checkpoint_every=1000), optim=Optim(optimizer, base_lr=0.01)
+        method_config("byol", log_every=1000, checkpoint_every=1000), optim=Optim(optimizer, base_lr=0.01)
     )
     with pytest.raises(BadStepError) as caught:
         train(tmp_path / "run", config=given)
     bad = caught.value.step
-    run = api.Run(tmp_path / "run")
+    run = frossl.Run(tmp_path / "run")
     assert bad >= 20
     assert (run.status["state"], run.status["step"]) == ("failed", bad)
     assert f"step {bad} is not finite" in run.status["reason"]
@@ -218,38 +192,36 @@ def test_a_rate_of_1e9_stops_the_run_with_the_weights_of_the_last_good_step(
 
 def test_a_bad_step_is_shown_again(tmp_path, monkeypatch):
     """Weights that overflow in the forward pass: the first module that gives infinity is named."""
-    run = train(tmp_path / "run", config=config("frossl", checkpoint_every=30))
+    run = train(tmp_path / "run", config=method_config("frossl", checkpoint_every=30))
     newest = sorted((run.path / "checkpoints").iterdir())[-1]
     content = torch.load(newest, weights_only=True)
     content["method"]["projector.0.weight"].fill_(3e38)
     content["step"] = 50
     torch.save(content, newest.with_name("step-00000070.pt"))
     with pytest.raises(TrainingError, match="step 50 is not finite"):
-        api.resume(run.path, epochs=2, quiet=True)
-    for shown in (api.replay(run.path), api.replay(run.path)):
+        frossl.resume(run.path, epochs=2, quiet=True)
+    for shown in (frossl.replay(run.path), frossl.replay(run.path)):
         assert shown.step == 50
         assert shown.error is not None
         assert shown.place == "projector.0"
-    done = subprocess.run(
-        [sys.executable, "-m", "frossl", "resume", str(run.path), "--replay"], capture_output=True, text=True
-    )
+    done = subprocess.run([*FROSSL, "resume", str(run.path), "--replay"], capture_output=True, text=True)
     assert done.returncode == 0
     assert "first not finite: projector.0" in done.stdout
     good = torch.load(newest, weights_only=True)
     torch.save(good, run.path / "checkpoints" / "step-00000080.pt")  # as if it had gone on
     with pytest.raises(InputError, match="is not ahead of it"):
-        api.replay(run.path)
-    api.resume(run.path, quiet=True)
+        frossl.replay(run.path)
+    frossl.resume(run.path, quiet=True)
     assert run.status["state"] == "finished"
     assert not (run.path / "bad_batch.json").exists()
     with pytest.raises(InputError, match="none of its steps was bad"):
-        api.replay(train(tmp_path / "good").path)
+        frossl.replay(train(tmp_path / "good").path)
 
 
 def test_an_eigensolver_that_gives_up_is_a_bad_step(tmp_path):
     """Projections of 1e20 are finite, their squares are not."""
     data = open_dataset("cifar10-mini")
-    state = engine.build(engine.settle(config("iso"), data), data, RunFolder(Path("unused")))
+    state = engine.build(engine.settle(method_config("iso"), data), data)
     with torch.no_grad():
         for p in state.method.projector.parameters():
             p.mul_(1e25)
@@ -260,7 +232,7 @@ def test_an_eigensolver_that_gives_up_is_a_bad_step(tmp_path):
 
 def test_batchnorm_forgets_a_bad_step():
     data = open_dataset("cifar10-mini")
-    state = engine.build(engine.settle(config("frossl"), data), data, RunFolder(Path("unused")))
+    state = engine.build(engine.settle(method_config("frossl"), data), data)
     clock = state.loader.clock(0)
     batch = state.loader.source.read(state.loader.ids(0))
     before = {name: tensor.clone() for name, tensor in state.method.state_dict().items()}

@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from torchvision.transforms import v2
 
 import frossl
-from frossl import api
 from frossl.augment import OwnViews
 from frossl.errors import InputError
 from frossl.types import Batch, Clock
@@ -102,7 +101,7 @@ def test_views_of_other_channels_are_refused_and_of_other_precision_taken(batch)
 
 @pytest.mark.slow
 def test_a_run_with_a_transform_goes_on_with_it_to_the_same_bits(tmp_path, monkeypatch):
-    config = api.recipe("demo")
+    config = frossl.recipe("demo")
     settings = {"config": config, "epochs": 1, "batch_size": 500, "transform": classic, "quiet": True}
     frossl.pretrain("cifar10-mini", out=tmp_path / "whole", **settings)
     monkeypatch.setenv("FROSSL_MAX_STEPS", "4")

@@ -6,20 +6,21 @@ import json
 import math
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
 import torch
 
 from frossl import engine
-from frossl.api import planning
-from frossl.api.planning import Budget, budget_seconds, in_words, make_plan
 from frossl.config import Config, Diagnostics, Network, Train, ViewSpec
-from frossl.data import ArraySource, Dataset, Labels, Part
+from frossl.data import ArraySource, Dataset, Labels, Split
+from frossl.engine.plan import Budget, budget_seconds, in_words, make_plan
 from frossl.errors import InputError
 from frossl.runs import RunFolder
-from tests.conftest import ROOT
-from tests.run.test_cli import call
+from tests.support import ROOT
+from tests.support.cli import call
+from tests.support.runs import read_lines
 
 SMALL = Config(
     network=Network("resnet18", width=0.125, projector_hidden=16, projector_out=8),
@@ -31,7 +32,7 @@ SMALL = Config(
 def images(count: int = 40, *, size: int = 16) -> Dataset:
     pixels = torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8)
     labels = Labels(torch.arange(count) % 4, ("a", "b", "c", "d"))
-    return Dataset("noise", Part(ArraySource(pixels), labels), None, ((0.5,) * 3, (0.2,) * 3))
+    return Dataset("noise", Split(ArraySource(pixels), labels), None, ((0.5,) * 3, (0.2,) * 3))
 
 
 @pytest.mark.parametrize(
@@ -54,15 +55,15 @@ def test_times_in_words():
     ]  # fmt: skip
 
 
-def test_a_plan_counts_what_the_run_then_has(tmp_path):
+def test_a_plan_counts_what_the_run_then_has():
     data = images()
     config = engine.settle(SMALL, data)
-    plan = make_plan(config, data, measure=True)
-    state = engine.build(config, data, RunFolder(tmp_path))
+    plan = make_plan(config, data, measure=True, finish_seconds=lambda *given: 2.0)
+    state = engine.build(config, data)
     assert (plan.steps, plan.steps_per_epoch) == (state.loader.total, state.loader.steps_per_epoch) == (15, 5)
     assert plan.parameters == sum(p.numel() for p in state.method.encoder.parameters())
     assert plan.to_json()["lr"] == pytest.approx(state.optimizer.param_groups[0]["lr"])
-    assert plan.seconds > plan.steps * plan.trial.step_seconds
+    assert plan.seconds == pytest.approx(plan.steps * plan.timing.step_seconds + 2.0)
     assert json.dumps(plan.to_json())
 
 
@@ -86,25 +87,28 @@ def test_a_trial_leaves_the_run_as_it_is(tmp_path):
     quiet = replace(SMALL, diagnostics=Diagnostics(probe=False, knn=False))
     for name, budget in (("plain", None), ("timed", 20)):
         config = engine.settle(quiet, data)
-        within = None if budget is None else Budget(budget, planning.time.monotonic())
+        within = None if budget is None else Budget(budget, time.monotonic())
         made = make_plan(config, data, budget=within)
         fixed = replace(made.config, train=replace(made.config.train, steps=6, epochs=2))
         folder = RunFolder.create(tmp_path / name)
-        state = engine.build(fixed, data, folder)
-        engine.fit(state)
+        state = engine.build(fixed, data)
+        engine.fit(state, folder)
         runs.append(state.method.state_dict())
     assert all(torch.equal(a, b) for a, b in zip(*(run.values() for run in runs), strict=True))
 
 
-def test_a_budget_becomes_steps_that_fill_it():
+def test_a_budget_becomes_steps_that_fill_it(monkeypatch):
+    timing = engine.StepTiming(step_seconds=0.1, image_seconds=0.001)
+    monkeypatch.setattr(engine, "time_steps", lambda *args, **options: timing)
     data = images()
     config = engine.settle(replace(SMALL, diagnostics=Diagnostics(share=0.0)), data)
-    plan = make_plan(config, data, budget=Budget(30, planning.time.monotonic()))
-    assert plan.config.train.steps == plan.steps > 100
+    plan = make_plan(config, data, budget=Budget(1000, time.monotonic()))
+    assert plan.config.train.steps == plan.steps
     assert plan.config.train.epochs == math.ceil(plan.steps / plan.steps_per_epoch)
-    assert 20 < plan.seconds <= 30  # less what the trial took
-    more = make_plan(config, data, budget=Budget(60, planning.time.monotonic()))
-    assert 1.2 < more.steps / plan.steps < 4
+    assert plan.seconds <= 1000
+    assert plan.steps == pytest.approx(10_000, rel=0.1)  # less what building the plan took
+    more = make_plan(config, data, budget=Budget(2000, time.monotonic()))
+    assert more.steps == pytest.approx(20_000, rel=0.1)
 
 
 def test_a_budget_gives_a_run_whose_schedule_ends_with_it(tmp_path, monkeypatch, capsys):
@@ -117,7 +121,7 @@ def test_a_budget_gives_a_run_whose_schedule_ends_with_it(tmp_path, monkeypatch,
     config = Config.read(tmp_path / "run" / "config.toml")
     assert result["state"] == "finished"
     assert result["step"] == result["total"] == config.train.steps
-    last = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()][-1]
+    last = read_lines(tmp_path / "run" / "metrics.jsonl")[-1]
     assert last["lr"] < 0.01 * config.optim.lr(config.train.batch_size)
     assert set(result["evaluation"][-1]["percent"]) == {"pixels", "colors", "untrained", "trained"}
     assert (tmp_path / "run" / "report.html").stat().st_size < 8e6
@@ -166,7 +170,7 @@ def test_memory_of_an_image_is_what_its_views_leave_in_the_graph():
     def an_image(**view: int) -> int:
         config = replace(SMALL, network=replace(SMALL.network, stem="native"), views=(ViewSpec(**view),))
         config = engine.settle(config, data)
-        return engine.memory_of(config, engine.build_method(config), 8).an_image
+        return engine.estimate_memory(config, engine.build_method(config), 8).an_image
 
     once = an_image(size=64, count=2)
     assert an_image(size=64, count=4) == pytest.approx(2 * once, rel=0.01)

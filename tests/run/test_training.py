@@ -9,38 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from frossl import api
+import frossl
 from frossl.augment import Augment
-from frossl.config import Config, Data, Network, Optim, Train, ViewSpec
+from frossl.config import Config, Optim, ViewSpec
 from frossl.engine import build_method
 from frossl.errors import InputError, TrainingError
-from frossl.methods import JointEmbedding
-
-SMALL = Config(
-    data=Data("cifar10-mini"),
-    network=Network(
-        "resnet18", width=0.125, stages=2, projector_hidden=32, projector_out=16, projector_layers=2
-    ),
-    optim=Optim(base_lr=0.01),
-    train=Train(epochs=1, batch_size=512, log_every=2, checkpoint_every=4),
-    views=(ViewSpec(size=16, count=2),),
-)
-
-
-def weights(run: Path | api.Run) -> dict[str, torch.Tensor]:
-    path = run.path if isinstance(run, api.Run) else run
-    newest = sorted((path / "checkpoints").iterdir())[-1]
-    return torch.load(newest, weights_only=True)["method"]
-
-
-def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
-    assert a.keys() == b.keys()
-    different = [name for name in a if not torch.equal(a[name], b[name])]
-    assert not different
-
-
-def train(out: Path, *, config: Config = SMALL, data: str = "cifar10-mini", **options) -> api.Run:
-    return api.pretrain(data, out=out, config=config, quiet=True, **options)
+from frossl.methods import Method
+from tests.support.runs import SMALL, assert_same, read_lines, train, weights
 
 
 def test_one_seed_gives_identical_weights_and_another_does_not(tmp_path):
@@ -67,7 +42,7 @@ def test_a_stopped_run_continues_as_if_it_had_never_stopped(tmp_path, monkeypatc
     part = train(tmp_path / "part")
     assert part.status["state"] == "stopped"
     monkeypatch.delenv("FROSSL_MAX_STEPS")
-    resumed = api.resume(tmp_path / "part", quiet=True)
+    resumed = frossl.resume(tmp_path / "part", quiet=True)
     assert resumed.status["state"] == "finished"
     assert_same(weights(whole), weights(resumed))
     numbers = ("step", "epoch", "lr", "loss", "invariance", "variance", "effective_rank")
@@ -91,7 +66,7 @@ def test_only_the_newest_checkpoints_are_kept_and_nothing_half_written(tmp_path)
 def test_a_folder_of_mixed_images_works_without_labels(photos, tmp_path, monkeypatch):
     monkeypatch.setenv("FROSSL_MAX_STEPS", "2")
     (photos / "9.jpg").write_bytes(b"broken")
-    run = api.pretrain(photos, out=tmp_path / "run", quiet=True)
+    run = frossl.pretrain(photos, out=tmp_path / "run", quiet=True)
     assert run.status["step"] == 2
     assert "9.jpg" in (tmp_path / "run" / "bad_files.txt").read_text()
     assert Path(run.config.data.source).is_absolute()
@@ -117,17 +92,17 @@ def test_knn_tells_the_three_rows_apart_and_keeps_them(tmp_path):
     result = run.knn()
     assert result.pixels.percent == pytest.approx(37.1, abs=0.05)  # a figure that only the data decides
     assert result.untrained != result.trained
-    kept = [json.loads(line) for line in (tmp_path / "a" / "evaluation.jsonl").read_text().splitlines()]
+    kept = read_lines(tmp_path / "a" / "evaluation.jsonl")
     assert kept[-1]["percent"] == result.percents()
     assert kept[-1]["images"] == 1000
 
 
 def test_resuming_on_other_images_is_refused(photos, tmp_path, monkeypatch):
     monkeypatch.setenv("FROSSL_MAX_STEPS", "1")
-    api.pretrain(photos, out=tmp_path / "run", quiet=True)
+    frossl.pretrain(photos, out=tmp_path / "run", quiet=True)
     (photos / "0001.jpg").write_bytes((photos / "1.jpg").read_bytes())
     with pytest.raises(InputError, match="13 now, 12 then"):
-        api.resume(tmp_path / "run", quiet=True)
+        frossl.resume(tmp_path / "run", quiet=True)
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path, monkeypatch):
@@ -136,7 +111,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path, monkeypatch):
     newest = sorted((tmp_path / "a" / "checkpoints").iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:1000])
     with pytest.raises(InputError, match=f"{newest.name} cannot be read"):
-        api.resume(tmp_path / "a", quiet=True)
+        frossl.resume(tmp_path / "a", quiet=True)
 
 
 def test_a_step_that_is_not_finite_stops_the_run_and_changes_no_weight(tmp_path, monkeypatch):
@@ -173,7 +148,7 @@ def test_a_step_that_is_not_finite_stops_the_run_and_changes_no_weight(tmp_path,
 def test_mixed_precision_runs_the_network_in_bf16_and_the_loss_in_float32(tmp_path, monkeypatch):
     monkeypatch.setenv("FROSSL_MAX_STEPS", "1")
     seen = {}
-    project, loss = JointEmbedding.project, JointEmbedding.loss
+    project, loss = Method.project, Method.loss
 
     def watched_project(self, views):
         self.backbone.conv1.register_forward_hook(lambda m, given, out: seen.update(conv=out.dtype))
@@ -184,8 +159,8 @@ def test_mixed_precision_runs_the_network_in_bf16_and_the_loss_in_float32(tmp_pa
         seen.update(z=gathered["z"].dtype, loss=terms.total.dtype)
         return terms
 
-    monkeypatch.setattr(JointEmbedding, "project", watched_project)
-    monkeypatch.setattr(JointEmbedding, "loss", watched_loss)
+    monkeypatch.setattr(Method, "project", watched_project)
+    monkeypatch.setattr(Method, "loss", watched_loss)
     train(tmp_path / "a", config=replace(SMALL, train=replace(SMALL.train, precision="bf16-mixed")))
     assert seen == {"conv": torch.bfloat16, "z": torch.float32, "loss": torch.float32}
 
@@ -216,7 +191,7 @@ def test_training_leaves_the_callers_random_numbers_alone(tmp_path):
 @pytest.mark.parametrize("backbone", ["efficientnet_b0", "vit_tiny_patch16_224", "convnext_atto"])
 def test_any_family_of_backbones_trains_from_the_default_recipe(backbone, photos, tmp_path, monkeypatch):
     monkeypatch.setenv("FROSSL_MAX_STEPS", "1")
-    run = api.pretrain(photos, out=tmp_path / "run", backbone=backbone, quiet=True)
+    run = frossl.pretrain(photos, out=tmp_path / "run", backbone=backbone, quiet=True)
     encoder = run.encoder()
     assert encoder(torch.zeros(1, 3, 55, 55)).shape == (1, encoder.num_features)
 
@@ -238,7 +213,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over_cleanly(tmp_path, 
     with (tmp_path / "part" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 4, "lo')
     monkeypatch.delenv("FROSSL_MAX_STEPS")
-    resumed = api.resume(tmp_path / "part", quiet=True)
+    resumed = frossl.resume(tmp_path / "part", quiet=True)
     assert_same(weights(whole), weights(resumed))
     assert [r["step"] for r in resumed.metrics] == [r["step"] for r in whole.metrics]
 
@@ -246,7 +221,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over_cleanly(tmp_path, 
 def test_a_finished_run_without_its_encoder_gets_it_on_resume(tmp_path):
     run = train(tmp_path / "a")
     (tmp_path / "a" / "encoder.safetensors").unlink()
-    api.resume(tmp_path / "a", quiet=True)
+    frossl.resume(tmp_path / "a", quiet=True)
     assert_same({f"backbone.{k}": v for k, v in run.encoder().backbone.state_dict().items()}, {
         k: v for k, v in weights(run).items() if k.startswith("backbone.")
     })  # fmt: skip
@@ -254,7 +229,7 @@ def test_a_finished_run_without_its_encoder_gets_it_on_resume(tmp_path):
 
 @pytest.mark.slow
 def test_the_demo_beats_raw_pixels_and_the_untrained_network(tmp_path):
-    result = api.demo(out=tmp_path / "demo", quiet=True)
+    result = frossl.demo(out=tmp_path / "demo", quiet=True)
     for name in ("knn", "probe10"):
         row = result.comparisons[name]
         for other in (row.pixels, row.untrained):

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import write_image
+from tests.support.cli import FROSSL
+from tests.support.images import write_image
 
 PYTHON = [sys.executable, "-c"]
 ONCE = "import sys; from frossl.live import watch; watch(sys.argv[1], once=True)"
@@ -35,7 +36,7 @@ def pictures(tmp_path) -> Path:
 
 
 def pretrain(data: Path, run: Path) -> list[str]:
-    command = [sys.executable, "-m", "frossl", "pretrain", data, "--out", run, "--recipe", "demo"]
+    command = [*FROSSL, "pretrain", data, "--out", run, "--recipe", "demo"]
     options = ["--width", "0.25", "--batch-size", "8", "--epochs", "1000", "--checkpoint-every", "10"]
     return [str(word) for word in [*command, *options]]
 
@@ -87,15 +88,15 @@ def test_a_run_is_followed_through_its_death_and_its_return_to_its_end(pictures,
             file.write('{"step": 12345, "lo')  # torn
         assert json.loads((run / "status.json").read_text())["state"] == "running"
         lines = iter(follower.stdout.readline, "")
-        silence = next(line for line in lines if line.startswith("no news"))
-        assert re.fullmatch(r"no news for 0:\d\d\n", silence)
+        silence = next(line for line in lines if line.startswith("no new records"))
+        assert re.fullmatch(r"no new records for 0:\d\d\n", silence)
         assert follower.poll() is None  # it goes on waiting
         files = sorted(run.rglob("*"))
         once = subprocess.run([*PYTHON, ONCE, run], capture_output=True, text=True, check=True)
         assert re.match(r"step \d+/2000  ", once.stdout)
         assert sorted(run.rglob("*")) == files
         at = json.loads((run / "status.json").read_text())["step"] + 20
-        back = started([sys.executable, "-m", "frossl", "resume", str(run)], steps=at)
+        back = started([*FROSSL, "resume", str(run)], steps=at)
         _, err = back.communicate(timeout=90)
         assert back.returncode == 0, err
         out, err = follower.communicate(timeout=20)
@@ -186,12 +187,12 @@ def test_in_terminals_of_any_size(pictures, tmp_path, tmux):
 STEPS = """
 import signal, sys, time
 from pathlib import Path
-from frossl.live import Dashboard, Patient, Story
+from frossl.live import Dashboard, NonBlockingConsole, RunView
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-with Dashboard(Patient(stderr=True), Story(title="steps")) as shown:
+with Dashboard(NonBlockingConsole(stderr=True), RunView(title="steps")) as shown:
     for step in range(1, 31):
         shown.step(step, 30, {"loss": 1.0, "seconds": step / 10})
-        shown.tell("a line")
+        shown.message("a line")
         time.sleep(0.1)
 Path(sys.argv[1]).write_text("all steps")
 """

@@ -7,11 +7,11 @@ import shutil
 import pytest
 import torch
 
-from frossl import api
+import frossl
 from frossl.augment import Augment, view_set
 from frossl.data import ArraySource, FileSource, Loader, open_dataset
 from frossl.data.loader import WINDOW, epoch_order
-from tests.conftest import write_image
+from tests.support.images import write_image
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_copies_are_counted_and_named_where_they_cross(parts):
     shutil.copy(parts / "train" / "b" / "03.png", parts / "val" / "a" / "leak.png")
     (parts / "train" / "a" / "empty.jpg").write_bytes(b"")
     (parts / "val" / "a" / "cut.png").write_bytes((parts / "val" / "a" / "10.png").read_bytes()[:60])
-    found = api.check(parts, quiet=True)
+    found = frossl.check(parts, quiet=True)
     assert (found.images, found.test_images, found.size, found.classes) == (13, 6, 20, ("a", "b"))
     assert found.copies == 2
     assert found.crossing == (("b/03.png", "a/leak.png"),)
@@ -37,9 +37,9 @@ def test_copies_are_counted_and_named_where_they_cross(parts):
 
 
 def test_arrays_and_data_without_a_test_part_are_looked_through(parts):
-    found = api.check("cifar10-mini", quiet=True)
+    found = frossl.check("cifar10-mini", quiet=True)
     assert (found.images, found.test_images, found.copies, found.bad_files) == (5000, 1000, 0, {})
-    assert api.check(parts / "train", quiet=True).crossing == ()
+    assert frossl.check(parts / "train", quiet=True).crossing == ()
 
 
 # the order

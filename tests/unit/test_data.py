@@ -16,7 +16,7 @@ from frossl.data.decode import BadFile, decode
 from frossl.data.labels import class_folder_labels
 from frossl.data.named import balanced, mini_sheet
 from frossl.errors import InputError
-from tests.conftest import write_image
+from tests.support.images import write_image
 
 
 def test_a_folder_is_read_in_the_order_of_its_paths(photos):
@@ -81,7 +81,7 @@ def test_bad_files_are_replaced_by_the_next_and_named(photos):
 
 def test_a_decompression_bomb_is_a_bad_file(tmp_path, monkeypatch):
     write_image(tmp_path / "x.png", width=64, height=64)
-    monkeypatch.setattr("frossl.data.decode.MOST_PIXELS", 1000)
+    monkeypatch.setattr("frossl.data.decode.MAX_PIXELS", 1000)
     with pytest.raises(BadFile, match="64 × 64 pixels are too many"):
         decode((tmp_path / "x.png").read_bytes(), 32)
 
@@ -175,7 +175,7 @@ def test_a_class_of_one_image_many_times_is_learned_from():
 def test_files_of_one_length_are_read_once_and_again_when_they_change(tmp_path, monkeypatch):
     """Two seconds after they were written: what is younger may change again within its own time stamp."""
     monkeypatch.setenv("FROSSL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("frossl.data.files.UNSURE", 0)
+    monkeypatch.setattr("frossl.data.files.RECENT_NS", 0)
     folder = tmp_path / "photos"
     for i in range(6):
         write_image(folder / f"{i}.bmp", width=8, height=8, seed=i % 4)

@@ -12,13 +12,13 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from frossl.config import Network, ViewSpec
-from frossl.data import ArraySource, Dataset, Labels, Part, held_out, open_dataset, with_test
+from frossl.data import ArraySource, Dataset, Labels, Split, held_out, open_dataset, with_test
 from frossl.errors import InputError, NotFiniteError
 from frossl.evaluation import (
+    EvalSplit,
     Labelled,
-    Schooling,
     Score,
-    Split,
+    SupervisedData,
     bag_of_features,
     extract,
     few_label_accuracy,
@@ -47,13 +47,13 @@ def clusters():
 
 @pytest.mark.parametrize("k", [1, 20, 240])
 def test_knn_equals_a_brute_force_vote(clusters, k):
-    bank, bank_labels, test, test_labels = (x.numpy() for x in clusters)
+    train, train_labels, test, test_labels = (x.numpy() for x in clusters)
     right = 0
     for row, label in zip(test, test_labels, strict=True):
-        cosine = [np.dot(row, b) / np.linalg.norm(row) / np.linalg.norm(b) for b in bank]
+        cosine = [np.dot(row, b) / np.linalg.norm(row) / np.linalg.norm(b) for b in train]
         votes = [0.0, 0.0, 0.0]
-        for i in sorted(range(len(bank)), key=lambda i: -cosine[i])[:k]:
-            votes[bank_labels[i]] += math.exp(cosine[i] / 0.07)
+        for i in sorted(range(len(train)), key=lambda i: -cosine[i])[:k]:
+            votes[train_labels[i]] += math.exp(cosine[i] / 0.07)
         right += int(np.argmax(votes) == label)
     assert knn_accuracy(*clusters, k=k).percent == pytest.approx(100 * right / len(test))
 
@@ -65,9 +65,9 @@ def test_knn_refuses_a_k_that_cannot_be(clusters, k):
 
 
 def test_logistic_probe_takes_the_regularization_that_is_best_on_held_out_labels(clusters):
-    bank, bank_labels, test, test_labels = (x.numpy() for x in clusters)
-    mean, std = bank.mean(0), bank.std(0, ddof=1)
-    bank, test = (bank - mean) / std, (test - mean) / std
+    train, train_labels, test, test_labels = (x.numpy() for x in clusters)
+    mean, std = train.mean(0), train.std(0, ddof=1)
+    train, test = (train - mean) / std, (test - mean) / std
     aside = held_out(clusters[1]).numpy()
 
     def score(strength, train, labels, rows, wanted):
@@ -75,9 +75,9 @@ def test_logistic_probe_takes_the_regularization_that_is_best_on_held_out_labels
 
     best = max(
         (0.001, 0.01, 0.1, 1.0),
-        key=lambda c: score(c, bank[~aside], bank_labels[~aside], bank[aside], bank_labels[aside]),
+        key=lambda c: score(c, train[~aside], train_labels[~aside], train[aside], train_labels[aside]),
     )
-    expected = 100 * score(best, bank, bank_labels, test, test_labels)
+    expected = 100 * score(best, train, train_labels, test, test_labels)
     assert logistic_accuracy(*clusters).percent == pytest.approx(expected, abs=0.5)
     assert expected > 60
 
@@ -170,21 +170,21 @@ def test_an_image_that_cannot_be_read_is_left_out_with_its_label(photos):
 def dataset(train, test=None):
     def part(labels):
         images = torch.arange(len(labels), dtype=torch.uint8)[:, None, None, None].expand(-1, 3, 4, 4)
-        return Part(ArraySource(images.contiguous()), Labels(torch.tensor(labels), ("a", "b")))
+        return Split(ArraySource(images.contiguous()), Labels(torch.tensor(labels), ("a", "b")))
 
     return Dataset("toys", part(train), part(test) if test else None, IDENTITY)
 
 
 def test_the_data_sets_own_test_part_is_used_and_unlabelled_images_are_not():
     split = labelled_split(dataset([0, 1, -1, 1], [1, -1, 0]))
-    assert split.bank.ids.tolist() == [0, 1, 3]
+    assert split.train.ids.tolist() == [0, 1, 3]
     assert split.test.labels.tolist() == [1, 0]
 
 
 def test_without_a_test_part_a_fifth_is_held_out():
     split = labelled_split(dataset([0] * 20 + [1] * 10))
     assert len(split.test.ids) == 6
-    assert not set(split.bank.ids.tolist()) & set(split.test.ids.tolist())
+    assert not set(split.train.ids.tolist()) & set(split.test.ids.tolist())
     assert "20%" in split.note
 
 
@@ -197,7 +197,7 @@ def test_too_few_classes_or_images_are_refused(labels):
 def test_data_without_labels_is_refused():
     images = ArraySource(torch.zeros(4, 3, 4, 4, dtype=torch.uint8))
     with pytest.raises(InputError, match="no labels"):
-        labelled_split(Dataset("toys", Part(images, None), None, IDENTITY))
+        labelled_split(Dataset("toys", Split(images, None), None, IDENTITY))
 
 
 def test_one_crop_of_the_whole_image_is_the_image(images_and_encoder):
@@ -233,12 +233,12 @@ def images_and_encoder():
 
 
 def test_classes_that_nobody_could_learn_are_named():
-    with pytest.raises(InputError, match="1 classes to test on that nobody could learn"):
+    with pytest.raises(InputError, match="1 test classes without training images"):
         labelled_split(
             Dataset(
                 "toys",
-                Part(_blank(4), Labels(torch.tensor([0, 1, 0, 1]), ("a", "b", "c"))),
-                Part(_blank(3), Labels(torch.tensor([0, 1, 2]), ("a", "b", "c"))),
+                Split(_blank(4), Labels(torch.tensor([0, 1, 0, 1]), ("a", "b", "c"))),
+                Split(_blank(3), Labels(torch.tensor([0, 1, 2]), ("a", "b", "c"))),
                 IDENTITY,
             )
         )
@@ -250,17 +250,19 @@ def _blank(images):
 
 def test_other_images_to_test_on_are_matched_by_the_names_of_their_classes():
     data = Dataset(
-        "toys", Part(_blank(4), Labels(torch.tensor([0, 1, 1, 0]), ("cat", "dog"))), None, IDENTITY
+        "toys", Split(_blank(4), Labels(torch.tensor([0, 1, 1, 0]), ("cat", "dog"))), None, IDENTITY
     )
-    other = Dataset("more", Part(_blank(3), Labels(torch.tensor([0, -1, 1]), ("dog", "cat"))), None, IDENTITY)
+    other = Dataset(
+        "more", Split(_blank(3), Labels(torch.tensor([0, -1, 1]), ("dog", "cat"))), None, IDENTITY
+    )
     split = labelled_split(with_test(data, other))
-    assert split.bank.labels.tolist() == [0, 1, 1, 0]
+    assert split.train.labels.tolist() == [0, 1, 1, 0]
     assert (split.test.ids.tolist(), split.test.labels.tolist()) == ([0, 2], [1, 0])
-    strange = Dataset("more", Part(_blank(2), Labels(torch.tensor([0, 1]), ("dog", "cow"))), None, IDENTITY)
+    strange = Dataset("more", Split(_blank(2), Labels(torch.tensor([0, 1]), ("dog", "cow"))), None, IDENTITY)
     with pytest.raises(InputError, match="'cow'"):
         labelled_split(with_test(data, strange))
     with pytest.raises(InputError, match="more has no labels"):
-        with_test(data, Dataset("more", Part(_blank(2), None), None, IDENTITY))
+        with_test(data, Dataset("more", Split(_blank(2), None), None, IDENTITY))
 
 
 def test_features_that_are_not_finite_are_refused(images_and_encoder):
@@ -285,7 +287,9 @@ def colors():
     values = np.clip(centers[labels] + 25 * random.normal(size=(480, 3)), 0, 255).astype(np.uint8)
     images = torch.from_numpy(np.repeat(values, 64, axis=1).reshape(480, 3, 8, 8))
     source, ids, labels = ArraySource(images), torch.arange(480), torch.from_numpy(labels)
-    split = Split(Labelled(source, ids[:240], labels[:240]), Labelled(source, ids[240:], labels[240:]), "")
+    split = EvalSplit(
+        Labelled(source, ids[:240], labels[:240]), Labelled(source, ids[240:], labels[240:]), ""
+    )
     encoder = Encoder(_Mean(), size=8, mean=(0.3,) * 3, std=(0.1,) * 3)
     return split, encoder
 
@@ -307,9 +311,9 @@ class _Mean(nn.Module):
 def test_the_papers_probe_agrees_with_logistic_regression_where_crops_change_nothing(colors):
     split, encoder = colors
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
-    found = linear_probe(encoder, split, Schooling(100, batch_size=64))
-    bank, test = extract(encoder, split.bank), extract(encoder, split.test)
-    model = LogisticRegression(C=1e4, max_iter=5000).fit(bank[0].numpy(), bank[1].numpy())
+    found = linear_probe(encoder, split, SupervisedData(100, batch_size=64))
+    train, test = extract(encoder, split.train), extract(encoder, split.test)
+    model = LogisticRegression(C=1e4, max_iter=5000).fit(train[0].numpy(), train[1].numpy())
     expected = 100 * model.score(test[0].numpy(), test[1].numpy())
     assert found.percent == pytest.approx(expected, abs=0.5)
     assert 60 < expected < 95
@@ -326,7 +330,7 @@ def test_the_papers_probe_follows_its_schedule(colors, monkeypatch):
         return step(self, *arguments)
 
     monkeypatch.setattr(torch.optim.SGD, "step", watched)
-    linear_probe(encoder, split, Schooling(10, batch_size=120))
+    linear_probe(encoder, split, SupervisedData(10, batch_size=120))
     expected = [(0.3, 0)] * 12 + [(pytest.approx(0.03), 0)] * 4 + [(pytest.approx(0.003), 0)] * 4
     assert rates == expected
 
@@ -335,13 +339,13 @@ def test_lessons_show_every_image_once_an_epoch_in_another_order(colors):
     split, encoder = colors
     by_epoch: dict[int, list[int]] = {}
     told = []
-    schooling = Schooling(3, batch_size=100, progress=lambda done, total: told.append((done, total)))
-    for _, labels, clock in schooling.lessons(split.bank, encoder):
+    supervised = SupervisedData(3, batch_size=100, progress=lambda done, total: told.append((done, total)))
+    for _, labels, clock in supervised.batches(split.train, encoder):
         by_epoch.setdefault(clock.epoch, []).extend(labels.tolist())
-    assert all(sorted(labels) == sorted(split.bank.labels.tolist()) for labels in by_epoch.values())
+    assert all(sorted(labels) == sorted(split.train.labels.tolist()) for labels in by_epoch.values())
     assert by_epoch[0] != by_epoch[1]
     assert told[-1] == (9, 9)
-    assert len(list(Schooling(3, batch_size=100, max_steps=4).lessons(split.bank, encoder))) == 4
+    assert len(list(SupervisedData(3, batch_size=100, max_steps=4).batches(split.train, encoder))) == 4
 
 
 def test_fine_tuning_trains_a_copy_and_beats_a_frozen_encoder_that_lacks_something(colors):
@@ -349,11 +353,11 @@ def test_fine_tuning_trains_a_copy_and_beats_a_frozen_encoder_that_lacks_somethi
     with torch.no_grad():
         encoder.backbone.mix.weight[1] = 0  # blind to green
     before = encoder.backbone.mix.weight.clone()
-    frozen = linear_probe(encoder, split, Schooling(30, batch_size=60))
-    tuned = finetune_accuracy(encoder, split, Schooling(30, batch_size=60), lr=0.03)
+    frozen = linear_probe(encoder, split, SupervisedData(30, batch_size=60))
+    tuned = finetune_accuracy(encoder, split, SupervisedData(30, batch_size=60), lr=0.03)
     assert tuned.percent > frozen.percent + 10
     assert torch.equal(encoder.backbone.mix.weight, before)
-    mixed = finetune_accuracy(encoder, split, Schooling(30, batch_size=60), lr=0.03, mixup=0.5)
+    mixed = finetune_accuracy(encoder, split, SupervisedData(30, batch_size=60), lr=0.03, mixup=0.5)
     assert mixed.percent > frozen.percent + 10
 
 
@@ -361,7 +365,7 @@ def test_mixup_shows_each_image_mixed_with_another_by_one_share(colors):
     split, encoder = colors
     shown: list[torch.Tensor] = []
     encoder.backbone.register_forward_pre_hook(lambda module, given: shown.append(given[0].detach().clone()))
-    few = Schooling(1, batch_size=60, max_steps=1)
+    few = SupervisedData(1, batch_size=60, max_steps=1)
     for mixup in (0.0, 0.5):
         finetune_accuracy(encoder, split, few, mixup=mixup)
     plain, mixed = shown[0], next(x for x in shown[1:] if x.shape == shown[0].shape)
@@ -376,18 +380,18 @@ def test_mixup_shows_each_image_mixed_with_another_by_one_share(colors):
 def test_fine_tuning_with_few_labels_learns_from_a_share_of_every_class(colors, monkeypatch):
     split, encoder = colors
     seen = []
-    lessons = Schooling.lessons
+    batches = SupervisedData.batches
 
     def watched(self, images, encoder):
         seen.append(images.labels)
-        return lessons(self, images, encoder)
+        return batches(self, images, encoder)
 
-    monkeypatch.setattr(Schooling, "lessons", watched)
-    finetune_accuracy(encoder, split, Schooling(1), labels=0.1)
+    monkeypatch.setattr(SupervisedData, "batches", watched)
+    finetune_accuracy(encoder, split, SupervisedData(1), labels=0.1)
     assert seen[0].bincount().tolist() == [6, 6, 6, 6]
     for wrong in (0.0, 1.5):
         with pytest.raises(InputError, match="share of the labels"):
-            finetune_accuracy(encoder, split, Schooling(1), labels=wrong)
+            finetune_accuracy(encoder, split, SupervisedData(1), labels=wrong)
 
 
 def test_layers_near_the_images_move_less_with_layer_decay():
@@ -408,5 +412,7 @@ def test_layers_near_the_images_move_less_with_layer_decay():
     for decay in (1.0, 0.5):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Encoder, "forward", change(decay))
-            finetune_accuracy(encoder, Split(part, part, ""), Schooling(2, batch_size=8), layer_decay=decay)
+            finetune_accuracy(
+                encoder, EvalSplit(part, part, ""), SupervisedData(2, batch_size=8), layer_decay=decay
+            )
     assert 0 < moved[0.5] < 0.5 * moved[1.0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 
-from tests.conftest import ROOT
+from tests.support import ROOT
 
 
 def test_the_page_is_up_to_date():

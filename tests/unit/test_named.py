@@ -17,7 +17,7 @@ import frossl.data
 from frossl.data import NAMED, open_dataset
 from frossl.data.labels import stratified
 from frossl.errors import ConfigError, FrosslError, InputError
-from tests.conftest import write_image
+from tests.support.images import write_image
 
 RANDOM = np.random.default_rng(0)
 
@@ -193,12 +193,12 @@ def test_a_fraction_keeps_one_of_every_class_and_is_seeded():
 
 
 def test_a_fraction_of_arrays_and_of_packed_images(tmp_path):
-    from frossl import api
+    import frossl
     from frossl.config import Data
 
     images = RANDOM.integers(0, 256, (40, 8, 8, 3), np.uint8)
     np.savez(tmp_path / "x.npz", images=images, labels=np.arange(40) % 4)
-    packed = api.pack(tmp_path / "x.npz", out=tmp_path / "packed", quiet=True)
+    packed = frossl.pack(tmp_path / "x.npz", out=tmp_path / "packed", quiet=True)
     for source in (tmp_path / "x.npz", packed):
         data = open_dataset(source, fraction=0.5)
         assert torch.bincount(data.train.labels.values).tolist() == [5] * 4

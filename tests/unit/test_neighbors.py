@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from frossl.artifacts import neighbors
-from frossl.artifacts.neighbors import NEAREST, Neighbors, find_neighbors
 from frossl.errors import InputError
+from frossl.features import neighbors
+from frossl.features.neighbors import OUTLIER_NEIGHBORS, Neighbors, find_neighbors
 
 
 def rows_of(count: int, *, width: int = 24, centers: int = 60, spread: float = 0.5) -> np.ndarray:
@@ -28,7 +28,7 @@ def by_hand(rows: np.ndarray) -> np.ndarray:
     return unit @ unit.T
 
 
-def distances_by_hand(cosines: np.ndarray, k: int = NEAREST) -> np.ndarray:
+def distances_by_hand(cosines: np.ndarray, k: int = OUTLIER_NEIGHBORS) -> np.ndarray:
     far = np.full(len(cosines), np.nan)
     for i in np.flatnonzero(~np.isnan(cosines.diagonal())):
         others = np.delete(cosines[i], i)
@@ -38,7 +38,7 @@ def distances_by_hand(cosines: np.ndarray, k: int = NEAREST) -> np.ndarray:
 
 @pytest.fixture(params=[2048, 37])
 def _blocks(request, monkeypatch) -> None:
-    monkeypatch.setattr(neighbors, "ROWS", request.param)
+    monkeypatch.setattr(neighbors, "CHUNK_ROWS", request.param)
 
 
 @pytest.mark.usefixtures("_blocks")
@@ -87,7 +87,7 @@ def test_groups_are_what_hangs_together():
 
 
 def test_a_threshold_that_pairs_everything_is_refused(monkeypatch):
-    monkeypatch.setattr(neighbors, "MOST_PAIRS", 100)
+    monkeypatch.setattr(neighbors, "MAX_PAIRS", 100)
     with pytest.raises(InputError, match="more than 100 pairs"):
         find(rows_of(200), threshold=0.1, nearest=False)
 
@@ -99,9 +99,9 @@ def test_the_index_finds_nearly_what_comparing_all_finds(monkeypatch):
     rows = rows_of(3000)
     rows[[5, 2999]] = np.nan
     exact = find(rows, threshold=0.9, nearest=True)
-    monkeypatch.setattr(neighbors, "EXACT", 1000)
-    monkeypatch.setattr(neighbors, "ROWS", 700)
-    monkeypatch.setattr(neighbors, "PROBES", 8)  # of 46 cells
+    monkeypatch.setattr(neighbors, "MAX_EXACT_ROWS", 1000)
+    monkeypatch.setattr(neighbors, "CHUNK_ROWS", 700)
+    monkeypatch.setattr(neighbors, "PROBED_CELLS", 8)  # of 46 cells
     found = find(rows, threshold=0.9, nearest=True)
     pairs, known = ({tuple(p) for p in n.pairs.tolist()} for n in (found, exact))
     assert len(known) > 1000
@@ -118,11 +118,13 @@ def test_the_index_finds_nearly_what_comparing_all_finds(monkeypatch):
 @pytest.mark.filterwarnings("ignore:builtin type SwigPy:DeprecationWarning")
 def test_a_pair_that_the_index_sees_from_one_of_its_rows_only_is_found_once(monkeypatch):
     pytest.importorskip("faiss")
-    for name, value in (("EXACT", 1000), ("ROWS", 700), ("PROBES", 2)):
+    for name, value in (("MAX_EXACT_ROWS", 1000), ("CHUNK_ROWS", 700), ("PROBED_CELLS", 2)):
         monkeypatch.setattr(neighbors, name, value)
     rows = rows_of(3000, spread=1.0)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    index = neighbors._index(neighbors.Directions(lambda start, stop: rows[start:stop].copy(), 3000, ()))
+    index = neighbors._build_index(
+        neighbors.Directions(lambda start, stop: rows[start:stop].copy(), 3000, ())
+    )
     ends, _, others = index.range_search(unit, 0.7)
     seen = set(
         zip(np.repeat(np.arange(3000), np.diff(ends.astype(int))).tolist(), others.tolist(), strict=True)
@@ -135,8 +137,8 @@ def test_a_pair_that_the_index_sees_from_one_of_its_rows_only_is_found_once(monk
     cosines = by_hand(rows)
     assert {(min(pair), max(pair)) for pair in seen if pair[0] != pair[1]} <= set(pairs)
     assert min(cosines[i, j] for i, j in pairs) > 0.7 - 1e-5
-    monkeypatch.setattr(neighbors, "MOST_PAIRS", len(pairs))
+    monkeypatch.setattr(neighbors, "MAX_PAIRS", len(pairs))
     assert list(map(tuple, find(rows, threshold=0.7, nearest=False).pairs.tolist())) == pairs
-    monkeypatch.setattr(neighbors, "MOST_PAIRS", len(pairs) - 1)
+    monkeypatch.setattr(neighbors, "MAX_PAIRS", len(pairs) - 1)
     with pytest.raises(InputError, match="more than"):
         find(rows, threshold=0.7, nearest=False)

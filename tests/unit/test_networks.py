@@ -17,8 +17,8 @@ from frossl.networks import (
     freeze_layers,
     keep_frozen,
     layers_of,
-    rates_by_depth,
-    teacher_of,
+    layerwise_lr_scales,
+    make_teacher,
 )
 
 BACKBONES = (
@@ -89,7 +89,7 @@ def test_any_number_of_channels_works(name, channels):
 
 def test_blocks_are_skipped_in_the_student_only():
     student = build_backbone(Network("convnext_atto", drop_path=0.9), size=32).train()
-    teacher = teacher_of(student).train()
+    teacher = make_teacher(student).train()
     x = torch.randn(4, 3, 32, 32)
     assert not torch.equal(student(x), student(x))
     torch.testing.assert_close(teacher(x), teacher(x))
@@ -102,7 +102,7 @@ def test_layers_run_from_the_stem_on():
         "bn1.weight",
         "bn1.bias",
     }
-    rates = rates_by_depth(build_backbone(Network("resnet18"), size=96), decay=0.5)
+    rates = layerwise_lr_scales(build_backbone(Network("resnet18"), size=96), decay=0.5)
     assert rates["layer4.1.conv2.weight"] == 1.0
     assert rates["layer4.0.conv1.weight"] == 0.5
     assert rates["conv1.weight"] == 0.5**8  # eight blocks later comes the last

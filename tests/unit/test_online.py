@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from frossl.data import ArraySource
-from frossl.evaluation import Labelled, OnlineKnn, OnlineProbe, Split, knn_accuracy, online_labels
-from frossl.evaluation.online import RATE
+from frossl.evaluation import EvalSplit, Labelled, OnlineKnn, OnlineProbe, knn_accuracy, online_labels
+from frossl.evaluation.online import PROBE_LR
 
 V, N, F, CLASSES = 2, 32, 6, 4
 
@@ -42,8 +42,8 @@ def test_the_probe_is_standardized_logistic_regression_by_sgd():
         wrong = (shares / shares.sum(1, keepdims=True) - np.eye(CLASSES)[y]) / len(y)
         for part, gradient in zip(speed, (wrong.T @ x, wrong.sum(0)), strict=True):
             part[:] = 0.9 * part + gradient
-        weight -= RATE / np.sqrt(F) * speed[0]
-        bias -= RATE / np.sqrt(F) * speed[1]
+        weight -= PROBE_LR / np.sqrt(F) * speed[0]
+        bias -= PROBE_LR / np.sqrt(F) * speed[1]
     np.testing.assert_allclose(probe.linear.weight.detach().numpy(), weight, atol=1e-4)
     np.testing.assert_allclose(probe.linear.bias.detach().numpy(), bias, atol=1e-4)
     assert probe.seen() == pytest.approx(100 * np.mean(right), abs=0.1)
@@ -111,25 +111,25 @@ def split():
         0, 256, (90, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
     )
     source, ids, labels = ArraySource(images), torch.arange(90), torch.arange(90) % 3
-    return Split(Labelled(source, ids[:60], labels[:60]), Labelled(source, ids[60:], labels[60:]), "")
+    return EvalSplit(Labelled(source, ids[:60], labels[:60]), Labelled(source, ids[60:], labels[60:]), "")
 
 
 def test_labels_of_images_that_are_tested_on_are_not_learned_from(split):
     labels = online_labels(split, 90)
     assert (labels[60:] == -1).all()
-    assert torch.equal(labels[:60], split.bank.labels)
+    assert torch.equal(labels[:60], split.train.labels)
 
 
 def test_online_neighbours_are_the_offline_ones_on_a_part_of_the_images(split, monkeypatch):
-    monkeypatch.setattr("frossl.evaluation.online.LARGEST_BANK", 40)
+    monkeypatch.setattr("frossl.evaluation.online.KNN_MAX_TRAIN", 40)
     encoder = nn.Sequential(nn.Flatten(), nn.Linear(48, 5)).requires_grad_(False)
     wrapped = _Floats(encoder)
     online = OnlineKnn(split)
-    assert (len(online.bank.ids), len(online.test.ids)) == (40, 30)
-    assert len(set(online.bank.ids.tolist())) == 40
-    expected = knn_accuracy(*_features(wrapped, online.bank), *_features(wrapped, online.test), k=20)
+    assert (len(online.train.ids), len(online.test.ids)) == (40, 30)
+    assert len(set(online.train.ids.tolist())) == 40
+    expected = knn_accuracy(*_features(wrapped, online.train), *_features(wrapped, online.test), k=20)
     assert online.measure(wrapped) == {"knn": expected.percent, "tested": 30}
-    assert [i.item() for i in OnlineKnn(split).bank.ids] == online.bank.ids.tolist()
+    assert [i.item() for i in OnlineKnn(split).train.ids] == online.train.ids.tolist()
 
 
 class _Floats(nn.Module):

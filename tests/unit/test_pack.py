@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from frossl import api
+import frossl
 from frossl.data import FileSource, open_dataset, pack
 from frossl.errors import InputError
-from tests.conftest import write_image
+from tests.support.images import write_image
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def good(part) -> tuple[torch.Tensor, list[str]]:
 
 
 def test_packed_images_labels_and_names_are_those_of_the_files(parted, tmp_path):
-    out = api.pack(parted, out=tmp_path / "packed", quiet=True)
+    out = frossl.pack(parted, out=tmp_path / "packed", quiet=True)
     files, packed = open_dataset(parted), open_dataset(out)
     for one, other in ((files.train, packed.train), (files.test, packed.test)):
         (pixels, names), (again, same) = good(one), good(other)
@@ -49,7 +49,7 @@ def test_packed_images_labels_and_names_are_those_of_the_files(parted, tmp_path)
 
 
 def test_what_was_begun_goes_on_where_it_stood(parted, tmp_path):
-    whole = api.pack(parted, out=tmp_path / "whole", quiet=True)
+    whole = frossl.pack(parted, out=tmp_path / "whole", quiet=True)
 
     class Cut(Exception):
         pass
@@ -72,15 +72,15 @@ def test_what_was_begun_goes_on_where_it_stood(parted, tmp_path):
 
 
 def test_packing_again_checks_what_is_there(parted, tmp_path):
-    out = api.pack(parted, out=tmp_path / "packed", quiet=True)
-    api.pack(parted, out=out, quiet=True)
+    out = frossl.pack(parted, out=tmp_path / "packed", quiet=True)
+    frossl.pack(parted, out=out, quiet=True)
     with pytest.raises(InputError, match="other images, or of another size"):
-        api.pack(parted, out=out, size=16, quiet=True)
+        frossl.pack(parted, out=out, size=16, quiet=True)
     raw = bytearray((out / "images.bin").read_bytes())
     raw[1000] ^= 1
     (out / "images.bin").write_bytes(raw)
     with pytest.raises(InputError, match="another checksum"):
-        api.pack(parted, out=out, quiet=True)
+        frossl.pack(parted, out=out, quiet=True)
     (out / "images.bin").write_bytes(raw[:-1])
     with pytest.raises(InputError, match="gone or cut off"):
         open_dataset(out)
@@ -90,7 +90,7 @@ def test_a_folder_with_something_else_is_left_alone(parted, tmp_path):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "images.bin").write_bytes(b"mine")
     with pytest.raises(InputError, match="something else"):
-        api.pack(parted, out=tmp_path / "taken", quiet=True)
+        frossl.pack(parted, out=tmp_path / "taken", quiet=True)
     assert (tmp_path / "taken" / "images.bin").read_bytes() == b"mine"
 
 
@@ -98,9 +98,9 @@ def test_a_run_learns_from_packed_images_what_it_learns_from_files(parted, tmp_p
     monkeypatch.setenv("FROSSL_MAX_STEPS", "2")
     for name in ("a/010.png", "b/301.png"):
         (parted / "train" / name).unlink()
-    out = api.pack(parted, out=tmp_path / "packed", quiet=True)
+    out = frossl.pack(parted, out=tmp_path / "packed", quiet=True)
     runs = [
-        api.pretrain(data, out=tmp_path / f"run{i}", batch_size=64, quiet=True)
+        frossl.pretrain(data, out=tmp_path / f"run{i}", batch_size=64, quiet=True)
         for i, data in enumerate((parted, out))
     ]
     one, other = (torch.load(sorted((run.path / "checkpoints").iterdir())[-1]) for run in runs)
@@ -119,10 +119,11 @@ def test_a_pack_that_was_stopped_at_once_goes_on(photos, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(FileSource, "read", killed)
         with pytest.raises(KeyboardInterrupt):
-            api.pack(photos, out=tmp_path / "packed", size=16, quiet=True)
+            frossl.pack(photos, out=tmp_path / "packed", size=16, quiet=True)
     assert (tmp_path / "packed" / "images.bin").exists()
     assert (
-        len(open_dataset(api.pack(photos, out=tmp_path / "packed", size=16, quiet=True)).train.source) == 12
+        len(open_dataset(frossl.pack(photos, out=tmp_path / "packed", size=16, quiet=True)).train.source)
+        == 12
     )
 
 
@@ -130,28 +131,28 @@ def test_a_pack_takes_no_folder_that_holds_something_else(photos, tmp_path):
     (tmp_path / "file").write_text("mine")
     for out in (photos, tmp_path / "file"):
         with pytest.raises(InputError, match="choose another --out"):
-            api.pack(photos, out=out, size=16, quiet=True)
+            frossl.pack(photos, out=out, size=16, quiet=True)
 
 
 def test_what_cannot_be_packed_is_refused(tmp_path):
     np.save(tmp_path / "wide.npy", np.zeros((5, 16, 24, 3), np.uint8))
     with pytest.raises(InputError, match="squares are packed"):
-        api.pack(tmp_path / "wide.npy", out=tmp_path / "wide", quiet=True)
+        frossl.pack(tmp_path / "wide.npy", out=tmp_path / "wide", quiet=True)
     assert not (tmp_path / "wide").exists()
     np.save(tmp_path / "x.npy", np.zeros((5, 16, 16, 3), np.uint8))
     with pytest.raises(InputError, match="leave out --size"):
-        api.pack(tmp_path / "x.npy", out=tmp_path / "x", size=8, quiet=True)
+        frossl.pack(tmp_path / "x.npy", out=tmp_path / "x", size=8, quiet=True)
 
 
 def test_what_was_left_out_is_named(photos, tmp_path):
     (photos / "broken.jpg").write_bytes(b"x")
-    api.pack(photos, out=tmp_path / "packed", size=16, quiet=True)
+    frossl.pack(photos, out=tmp_path / "packed", size=16, quiet=True)
     assert "broken.jpg" in (tmp_path / "packed" / "bad_files.txt").read_text()
 
 
 @pytest.mark.parametrize("content", ["[]", "null", '{"version": 1}'])
 def test_a_damaged_description_is_refused(content, photos, tmp_path):
-    folder = api.pack(photos, out=tmp_path / "packed", size=16, quiet=True)
+    folder = frossl.pack(photos, out=tmp_path / "packed", size=16, quiet=True)
     (folder / "pack.json").write_text(content)
     with pytest.raises(InputError, match="pack the images again"):
         open_dataset(folder)

@@ -1,4 +1,4 @@
-"""Public names, imports, and the torchvision remedy."""
+"""Public names, imports, and the torchvision fix."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
 def test_every_public_name_loads_and_type_checkers_see_the_same_names():
     for name in frossl.__all__:
         assert getattr(frossl, name).__module__.startswith("frossl.")
+    for name in frossl.__all__:  # again: a module that was imported must not hide a function of its name
+        assert hasattr(getattr(frossl, name), "__module__"), name
     tree = ast.parse(Path(frossl.__file__).read_text())
     typed = {
         (alias.asname, node.module.removeprefix("frossl."))
@@ -37,14 +39,14 @@ def test_importing_frossl_imports_no_torch():
     assert done.stdout.strip() == "set()", done.stderr
 
 
-def test_torchvision_is_mended_where_it_would_fail_and_only_there():
+def test_torchvision_is_fixed_where_it_would_fail_and_only_there():
     plain = python("import torchvision")
-    mended = python(
+    fixed = python(
         "import frossl.compat as c, torchvision.transforms, torchvision.datasets, timm;"
-        "print(c.mend_torchvision())"
+        "print(c.fix_torchvision())"
     )
-    assert mended.returncode == 0, mended.stderr
-    assert mended.stdout.strip() == str(plain.returncode != 0)
+    assert fixed.returncode == 0, fixed.stderr
+    assert fixed.stdout.strip() == str(plain.returncode != 0)
 
 
 def test_every_module_imports_alone():

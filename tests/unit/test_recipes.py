@@ -10,20 +10,20 @@ import pytest
 import torch
 
 import frossl.engine as engine
-from frossl.api import catalog
+from frossl import list_names, recipes
 from frossl.config import Config
-from frossl.data import NAMED, ArraySource, Dataset, Part
-from frossl.engine.build import split_options
+from frossl.data import NAMED, ArraySource, Dataset, Split
+from frossl.engine.settle import split_options
 from frossl.errors import ConfigError, InputError
 from frossl.methods import METHODS
-from tests.conftest import ROOT
+from tests.support import ROOT
 
-RECIPES = list(catalog.recipes())
+RECIPES = list(recipes.recipes())
 FOR_DATA = [name for name in RECIPES if name.startswith(("paper-", "released-"))]
 NAMED_METHODS = [
     (name, method)
     for name in RECIPES
-    for method in tomllib.loads(catalog.recipe_text(name)).get("methods", {})
+    for method in tomllib.loads(recipes.recipe_text(name)).get("methods", {})
 ]
 STORED = {"stl10": 96, "tiny-imagenet": 64, "imagenet100": 256, "imagenet": 256}  # pixels; the others: 32
 
@@ -35,7 +35,7 @@ def settled(config: Config, *, views: int | None = None) -> Config:
     if config.network.freeze:  # stands beside weights that only the user has
         config = replace(config, network=replace(config.network, freeze=0))
     engine.check(config)
-    data = Dataset(config.data.source, Part(images, None), None, ((0.5,) * 3, (0.25,) * 3))
+    data = Dataset(config.data.source, Split(images, None), None, ((0.5,) * 3, (0.25,) * 3))
     return engine.settle(config, data, views=views)
 
 
@@ -54,8 +54,8 @@ def test_small_images_get_small_networks(stored, device, view, stem, stages, mon
     """What `frossl pretrain DATA` chooses, as docs/decisions.md measured it; what is given stays."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     images = ArraySource(torch.zeros(8, 3, stored, stored, dtype=torch.uint8))
-    data = Dataset("images", Part(images, None), None, ((0.5,) * 3, (0.25,) * 3))
-    config = catalog.recipe("default")
+    data = Dataset("images", Split(images, None), None, ((0.5,) * 3, (0.25,) * 3))
+    config = recipes.recipe("default")
     config = replace(config, train=replace(config.train, device=device))
     found = engine.settle(config, data)
     assert (found.views[0].size, found.network.stem, found.network.stages) == (view, stem, stages)
@@ -139,10 +139,10 @@ def test_released_recipes_have_the_numbers_of_the_files(data, column):
         return cells[column % len(cells)]
 
     name = f"released-{data}"
-    described = tomllib.loads(catalog.recipe_text(name))["methods"]
+    described = tomllib.loads(recipes.recipe_text(name))["methods"]
     assert set(described) | {"frossl"} == set(RELEASED) - ({"empssl"} if column > 1 else set())
     for method in {*described, "frossl"}:
-        config = catalog.recipe(name, method=method)
+        config = recipes.recipe(name, method=method)
         rate, decay, projector = map(entry, RELEASED[method])
         own = OWN.get(method, [{}] * 4)[column]
         if (data, method) == ("cifar100", "corinfomax"):
@@ -155,14 +155,14 @@ def test_released_recipes_have_the_numbers_of_the_files(data, column):
 
 
 def test_weights_of_frossl_in_the_files():
-    weights = {data: catalog.recipe(f"released-{data}").objective.options for data in COLUMNS}
+    weights = {data: recipes.recipe(f"released-{data}").objective.options for data in COLUMNS}
     assert {options["normalize"] for options in weights.values()} == {"columns"}
     assert [options["invariance_weight"] for options in weights.values()] == [1.0, 1.0, 1.4, 1.0, 1.0, 2.0]
 
 
 def test_batches_are_those_of_all_their_gpus():
     def batches(name: str) -> dict[str, int]:
-        return {method: catalog.recipe(name, method=method).train.batch_size for method in RELEASED}
+        return {method: recipes.recipe(name, method=method).train.batch_size for method in RELEASED}
 
     assert batches("released-cifar10") == {**dict.fromkeys(RELEASED, 256), "empssl": 100}
     assert set(batches("released-stl10").values()) == {256}
@@ -170,13 +170,13 @@ def test_batches_are_those_of_all_their_gpus():
     many = batches("released-imagenet100")
     assert {method for method in many if many[method] == 512} == {"frossl", "mmcr", "corinfomax", "empssl"}
     assert set(many.values()) == {256, 512}
-    of_the_text = {data: catalog.recipe(f"paper-{data}").train.batch_size for data in COLUMNS}
+    of_the_text = {data: recipes.recipe(f"paper-{data}").train.batch_size for data in COLUMNS}
     assert of_the_text == {**dict.fromkeys(COLUMNS, 256), "tiny-imagenet": 512}
 
 
 @pytest.mark.parametrize(("name", "method"), [pair for pair in NAMED_METHODS if pair[0] in FOR_DATA])
 def test_what_lasts_a_number_of_epochs_lasts_that_many(name, method):
-    config = catalog.recipe(name, method=method)
+    config = recipes.recipe(name, method=method)
     epochs, options = config.train.epochs, config.objective.options
     without = {("wmse", "released-stl10"), ("wmse", "released-tiny-imagenet")}
     warmup = 0 if method == "empssl" or (method, name) in without else 10
@@ -192,19 +192,19 @@ def test_what_lasts_a_number_of_epochs_lasts_that_many(name, method):
 @pytest.mark.parametrize("data", COLUMNS)
 def test_paper_recipes_have_the_numbers_of_the_text(data):
     for method in METHODS:
-        config = catalog.recipe(f"paper-{data}", method=method)
+        config = recipes.recipe(f"paper-{data}", method=method)
         optimizer, lr, decay, projector = facts(config)
         assert (optimizer, lr, decay) == ("lars", 0.3, 1e-6)
         assert projector.split("-")[-1] == {"corinfomax": "256", "wmse": "64"}.get(method, "1024")
         assert config.train.epochs == EPOCHS["paper"].get(data, 100)
         assert config.network.backbone == "resnet18"
         assert config.network.stem == ("small" if data.startswith("cifar") else "native")
-    options = catalog.recipe(f"paper-{data}", method="ivne").objective.options
+    options = recipes.recipe(f"paper-{data}", method="ivne").objective.options
     assert options["invariance_weight"] == options["variance_weight"]
 
 
 def test_a_tenth_of_imagenet_and_all_of_the_others():
-    shares = {name: catalog.recipe(name).data.fraction for name in FOR_DATA}
+    shares = {name: recipes.recipe(name).data.fraction for name in FOR_DATA}
     assert {name for name in shares if shares[name] < 1} == {"paper-imagenet", "released-imagenet"}
     assert shares["paper-imagenet"] == shares["released-imagenet"] == 0.1
 
@@ -222,13 +222,13 @@ def test_views_are_those_of_the_paper_and_on_stl10_those_of_the_files():
     asymmetric = [(0.4, 0.4, 0.2, 0.1, 1.0, 0.0), (0.4, 0.4, 0.2, 0.1, 0.1, 0.2)]
     weak = [(0.4, 0.4, 0.4, 0.1, 0.5, 0.0)] * 2
     for name in FOR_DATA:
-        config = catalog.recipe(name)
+        config = recipes.recipe(name)
         expected = {"tiny-imagenet": asymmetric}.get(config.data.source, symmetric)
         assert colors(config) == (weak if name == "released-stl10" else expected), name
         assert {v.size for v in config.views} == {min(224, STORED.get(config.data.source, 32))}
         assert {v.scale for v in config.views} == {(0.08, 1.0)}
     unblurred = [(0.8, 0.8, 0.8, 0.2, 0.0, 0.0)] * 2
-    by_method = {m: colors(catalog.recipe("released-stl10", method=m)) for m in RELEASED}
+    by_method = {m: colors(recipes.recipe("released-stl10", method=m)) for m in RELEASED}
     assert {m for m in by_method if by_method[m] == weak} == {"frossl", "ivne", "moco", "simsiam"}
     assert {m for m in by_method if by_method[m] == unblurred} == {
         *("mmcr", "vicreg", "barlow", "corinfomax", "wmse", "simclr", "byol", "swav")
@@ -239,7 +239,7 @@ def test_views_are_those_of_the_paper_and_on_stl10_those_of_the_files():
 @pytest.mark.parametrize("views", [2, 4, 8])
 def test_paper_recipes_train_with_the_losses_of_that_time(data, views):
     """A of the authors for two views, B for more: their scales, written out here."""
-    config = settled(catalog.recipe(f"paper-{data}", views=views), views=views)
+    config = settled(recipes.recipe(f"paper-{data}", views=views), views=views)
     assert sum(spec.count for spec in config.views) == views
     z = torch.randn(views, 12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(views))
     if views == 2:
@@ -256,9 +256,9 @@ def test_paper_recipes_train_with_the_losses_of_that_time(data, views):
 
 def test_a_number_of_views_that_the_paper_has_no_weight_for_is_refused():
     with pytest.raises(InputError, match=r"3 views; give one of 2, 4, 8"):
-        catalog.recipe("paper-stl10", views=3)
-    assert sum(spec.count for spec in catalog.recipe("paper-stl10", method="mmcr", views=3).views) == 3
-    assert catalog.recipe("released-stl10", views=3).objective.options["invariance_weight"] == 1.4
+        recipes.recipe("paper-stl10", views=3)
+    assert sum(spec.count for spec in recipes.recipe("paper-stl10", method="mmcr", views=3).views) == 3
+    assert recipes.recipe("released-stl10", views=3).objective.options["invariance_weight"] == 1.4
 
 
 @pytest.mark.parametrize("text", ["at_views = 3", "at_views.4 = 3", "at_views = []"])
@@ -269,12 +269,12 @@ def test_settings_by_views_that_are_no_tables_are_refused_in_words(text):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_is_complete_and_states_its_promise(name):
-    text = catalog.recipe_text(name)
+    text = recipes.recipe_text(name)
     header = re.match(r"(#[^\n]*\n)+", text)
     assert header is not None
     first, *rest = header[0].splitlines()
-    assert 20 < len(catalog.names("recipes")["recipes"][name]) <= 110
-    assert first == "# " + catalog.names("recipes")["recipes"][name]
+    assert 20 < len(list_names("recipes")["recipes"][name]) <= 110
+    assert first == "# " + list_names("recipes")["recipes"][name]
     assert any(line.startswith("# Promise: ") for line in rest)
     assert max(map(len, text.splitlines())) <= 118
     table = tomllib.loads(text)
@@ -297,7 +297,7 @@ def test_a_recipe_is_complete_and_states_its_promise(name):
 @pytest.mark.parametrize(("name", "method"), NAMED_METHODS)
 def test_what_a_recipe_says_of_a_method_can_be_built(name, method):
     assert method in METHODS
-    config = settled(catalog.recipe(name, method=method))
+    config = settled(recipes.recipe(name, method=method))
     network = replace(config.network, width=0.125, projector_hidden=64)  # its own width: in the next test
     built = engine.build_method(replace(config, network=network))
     assert isinstance(built.objective, METHODS[method].objective)
@@ -308,7 +308,7 @@ def test_what_a_recipe_says_of_a_method_can_be_built(name, method):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_can_be_built_as_it_stands(name):
-    config = settled(catalog.recipe(name))
+    config = settled(recipes.recipe(name))
     built, network = engine.build_method(config), config.network
     last = [module for module in built.projector.modules() if isinstance(module, torch.nn.Linear)][-1]
     assert (last.in_features, last.out_features) == (network.projector_hidden, network.projector_out)
@@ -317,26 +317,26 @@ def test_a_recipe_can_be_built_as_it_stands(name):
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("method", ["frossl", "byol", "empssl", "tico"])
 def test_the_text_for_a_method_is_the_recipe_for_that_method(name, method):
-    text = catalog.recipe_text(name, method=method)
-    assert Config.from_toml(text) == catalog.recipe(name, method=method)
-    assert Config.from_toml(text, method=method) == catalog.recipe(name, method=method)
-    header = catalog.recipe_text(name).partition("\n[")[0]
+    text = recipes.recipe_text(name, method=method)
+    assert Config.from_toml(text) == recipes.recipe(name, method=method)
+    assert Config.from_toml(text, method=method) == recipes.recipe(name, method=method)
+    header = recipes.recipe_text(name).partition("\n[")[0]
     assert text.startswith(header)
     assert f"# This file: what the recipe {name} says for the method {method}." in text.splitlines()
 
 
 def test_the_text_for_a_method_keeps_its_settings_for_more_views():
-    text = catalog.recipe_text("paper-stl10", method="frossl")
+    text = recipes.recipe_text("paper-stl10", method="frossl")
     more = Config.from_toml(text, views=8)
-    assert more.objective == catalog.recipe("paper-stl10", views=8).objective
-    assert more.objective != catalog.recipe("paper-stl10").objective
+    assert more.objective == recipes.recipe("paper-stl10", views=8).objective
+    assert more.objective != recipes.recipe("paper-stl10").objective
 
 
 def test_misspelt_names_are_refused_with_the_nearest():
     with pytest.raises(InputError, match="did you mean released-stl10"):
-        catalog.recipe_text("relased-stl10")
+        recipes.recipe_text("relased-stl10")
     with pytest.raises(InputError, match="did you mean byol"):
-        catalog.recipe_text("released-stl10", method="boyl")
+        recipes.recipe_text("released-stl10", method="boyl")
 
 
 def test_the_page_of_recipes_names_them_all():

@@ -28,7 +28,7 @@ from frossl.reporting.charts import Scale, number, shape_of
 from frossl.reporting.html import embedded_json, tag, visible
 from frossl.reporting.sample import SHEET_BYTES, nearest, spread_queries
 from frossl.runs import RunFolder
-from tests.web.material import HOSTILE, jpeg, sample, write_run
+from tests.support.reports import HOSTILE, jpeg, sample, write_run
 
 VOID = {"meta", "img", "input"}
 

@@ -44,7 +44,7 @@ def test_records_leave_out_a_torn_last_line_and_are_cut_back(tmp_path):
         file.write('{"step": 40, "na')
     assert [record["step"] for record in lines] == [10, 20, 30]
     (folder.checkpoints / ".writing-step-00000040.pt-x").write_text("half")
-    folder.forget_after(20)
+    folder.truncate_after(20)
     assert [record["step"] for record in lines] == [10, 20]
     assert list(folder.checkpoints.iterdir()) == []
     assert lines.path.read_text(encoding="utf-8").endswith("}\n")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-import struct
 import tarfile
 import time
 import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -20,59 +18,9 @@ from frossl.data import decode as decoding
 from frossl.data import open_dataset
 from frossl.data.decode import BadFile, decode
 from frossl.data.index import index_folder
-from frossl.data.kept import Names
+from frossl.data.mmap import Names
 from frossl.errors import InputError, TrainingError
-from tests.conftest import write_image
-
-ORIENTATION = 0x0112
-
-
-def picture(mode: str, *, width: int = 70, height: int = 50) -> Image.Image:
-    small = np.random.default_rng(5).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    smooth = Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
-    if mode == "I;16":
-        return Image.fromarray(np.asarray(smooth.convert("L")).astype(np.uint16) * 257)
-    return smooth.convert(mode)
-
-
-def encoded(image: Image.Image, kind: str, **options) -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
-
-
-KINDS = {
-    "jpeg": ("RGB", "JPEG", {}),
-    "gray jpeg": ("L", "JPEG", {}),
-    "cmyk jpeg": ("CMYK", "JPEG", {}),
-    "progressive jpeg": ("RGB", "JPEG", {"progressive": True}),
-    "turned jpeg": ("RGB", "JPEG", {"exif": {ORIENTATION: 6}}),
-    "png": ("RGB", "PNG", {}),
-    "gray png": ("L", "PNG", {}),
-    "palette png": ("P", "PNG", {}),
-    "rgba png": ("RGBA", "PNG", {}),
-    "gray alpha png": ("LA", "PNG", {}),
-    "one bit png": ("1", "PNG", {}),
-    "sixteen bit png": ("I;16", "PNG", {}),
-    "turned png": ("RGB", "PNG", {"exif": {ORIENTATION: 3}}),
-    "webp": ("RGB", "WEBP", {}),
-    "lossless webp": ("RGBA", "WEBP", {"lossless": True}),
-    "bmp": ("RGB", "BMP", {}),
-    "palette bmp": ("P", "BMP", {}),
-    "tiff": ("RGB", "TIFF", {}),
-    "packed tiff": ("RGB", "TIFF", {"compression": "tiff_lzw"}),
-    "sixteen bit tiff": ("I;16", "TIFF", {}),
-}
-
-
-def sample(kind: str) -> bytes:
-    mode, form, options = KINDS[kind]
-    options = dict(options)
-    if "exif" in options:
-        exif = Image.Exif()
-        exif.update(options["exif"])
-        options["exif"] = exif
-    return encoded(picture(mode), form, **options)
+from tests.support.images import KINDS, ORIENTATION, as_large, encoded, picture, sample, write_image
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -501,20 +449,6 @@ def test_an_excess_of_bad_files_stops_with_a_name(tmp_path):
         source.read(torch.arange(30))
     forgiving = open_dataset(tmp_path, max_bad=0.5).train.source
     assert set(forgiving.read(torch.arange(30)).ids.tolist()) == set(range(11, 30))
-
-
-def as_large(kind: str) -> bytes:
-    """A file whose header says 50,000 × 50,000."""
-    data = bytearray(sample(kind))
-    if kind == "png":
-        data[16:24] = struct.pack(">II", 50_000, 50_000)
-        data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
-    elif kind == "jpeg":
-        place = data.index(b"\xff\xc0")
-        data[place + 5 : place + 9] = struct.pack(">HH", 50_000, 50_000)
-    else:
-        data[18:26] = struct.pack("<ii", 50_000, 50_000)
-    return bytes(data)
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png", "bmp"])

@@ -13,9 +13,9 @@ from torch import Tensor
 from torchvision.transforms import ColorJitter, GaussianBlur, InterpolationMode, RandomResizedCrop
 from torchvision.transforms import functional as classic
 
-from frossl import api
+import frossl
 from frossl.augment import Augment, ViewSpec, plan, view_set, view_sheet
-from frossl.augment.geometry import LARGE, crop_resize_flip
+from frossl.augment.geometry import LARGE_IMAGE_SIZE, crop_resize_flip
 from frossl.augment.photometry import blur, brightness, contrast, gray, hue, jitter, saturation, solarize
 from frossl.errors import InputError
 from frossl.types import Batch, Clock
@@ -92,7 +92,7 @@ def test_compiled_loops_make_the_views_that_matrices_make(stored, size, interpol
     finally:
         torch.set_num_threads(before)
     # solarize turns what lies at its threshold either way
-    near = (loops - matrices).abs() <= (5e-4 if max(stored) < LARGE else 0.02)
+    near = (loops - matrices).abs() <= (5e-4 if max(stored) < LARGE_IMAGE_SIZE else 0.02)
     assert near.float().mean() > 0.999
 
 
@@ -104,7 +104,7 @@ def test_views_do_not_depend_on_the_batch_nor_on_how_much_is_made_at_once(stored
     specs = view_set("asymmetric", size=size, views=3)
     augment = Augment(specs, mean=(0.5,) * 3, std=(0.25,) * 3, kernel=kernel)
     (whole,) = augment(Batch(images, ids), CLOCK)
-    monkeypatch.setattr("frossl.augment.CHUNK", 1)
+    monkeypatch.setattr("frossl.augment.CHUNK_BYTES", 1)
     (single,) = augment(Batch(images, ids), CLOCK)
     torch.testing.assert_close(single, whole, rtol=0, atol=2e-5)
     (other,) = augment(Batch(images[[4, 1]], ids[[4, 1]]), CLOCK)
@@ -311,10 +311,10 @@ def test_a_sheet_shows_each_image_and_its_views_pixel_by_pixel():
 
 def test_a_sheet_of_gray_images_is_drawn(tmp_path):
     np.save(tmp_path / "gray.npy", np.random.default_rng(0).integers(0, 256, (5, 20, 20), dtype=np.uint8))
-    api.views(tmp_path / "gray.npy", out=tmp_path / "a.png", images=3)
-    api.views(tmp_path / "gray.npy", out=tmp_path / "b.png", images=3)
+    frossl.views(tmp_path / "gray.npy", out=tmp_path / "a.png", images=3)
+    frossl.views(tmp_path / "gray.npy", out=tmp_path / "b.png", images=3)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     with Image.open(tmp_path / "a.png") as picture:
         assert picture.height // picture.width == 1
     with pytest.raises(InputError, match="cannot write"):
-        api.views(tmp_path / "gray.npy", out=tmp_path / "nowhere" / "a.png")
+        frossl.views(tmp_path / "gray.npy", out=tmp_path / "nowhere" / "a.png")

@@ -8,14 +8,19 @@ from collections.abc import Iterator
 
 import pytest
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator:
-    playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="NOT TESTED, no playwright: pip install playwright"
+    )
     if CHROMIUM is None:
-        pytest.skip("no browser: apt install chromium")
+        pytest.skip(
+            f"NOT TESTED, no browser: none of {', '.join(BROWSERS)} is on PATH (apt-get install chromium)"
+        )
     with playwright.sync_playwright() as started:
         args = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses root without
         browser = started.chromium.launch(executable_path=CHROMIUM, args=args)

@@ -15,8 +15,8 @@ from PIL import Image
 from frossl.reporting import write_report
 from frossl.reporting.charts import number
 from frossl.runs import RunFolder
-from tests.conftest import ROOT
-from tests.web.material import HOSTILE, sample, tile_colors, write_run
+from tests.support import ROOT
+from tests.support.reports import HOSTILE, sample, tile_colors, write_run
 
 AXE = Path(os.environ.get("FROSSL_AXE", ROOT / ".venv/axe/node_modules/axe-core/axe.min.js"))
 
@@ -100,7 +100,9 @@ def test_the_button_changes_the_theme_by_keyboard(visit):
     assert sum(page.evaluate(PAPER)) < 150
 
 
-@pytest.mark.skipif(not AXE.is_file(), reason="no axe-core: npm install --prefix .venv/axe axe-core@4")
+@pytest.mark.skipif(
+    not AXE.is_file(), reason="NOT TESTED, no axe-core: npm install --prefix .venv/axe axe-core"
+)
 @pytest.mark.parametrize("name", ["run", "comparison"])
 def test_axe_finds_nothing_serious(visit, name):
     page = visit(name).page

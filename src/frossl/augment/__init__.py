@@ -1,5 +1,7 @@
-"""uint8 images -> float views: batched, on any device, every random number a function of
-(seed, epoch, id, view). Order: crop, resize, flip; jitter, gray, blur, solarize; mean and deviation.
+"""Augmentation: uint8 images -> float views, batched and on any device.
+
+Every random number is a function of (seed, epoch, id, view). The order is crop, resize, flip; jitter, gray,
+blur, solarize; then standardization by mean and standard deviation.
 """
 
 from __future__ import annotations
@@ -36,29 +38,38 @@ __all__ = [
 
 
 def standardize(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Subtract the mean and divide by the deviation of each channel, dimension −3."""
+    """Subtract the mean and divide by the standard deviation of each channel (dimension −3)."""
     shape = (-1, 1, 1)
     return (images - images.new_tensor(mean).view(shape)) / images.new_tensor(std).view(shape)
 
 
-CHUNK = 1 << 19
-"""Bytes of views that are made at once on a CPU: what stays in a core's cache from one pass to the next."""
+CHUNK_BYTES = 1 << 19
+"""Bytes of views made at a time on a CPU, so that they stay in the cache of a core between operations."""
 
 
 def make_views(images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
-    """uint8 (N, C, H, W) -> float (V, N, C, S, S) in [0, 1] as the plan says."""
+    """Make views of images with the parameters of a plan.
+
+    Args:
+        images: uint8 (N, C, H, W).
+        spec: Size and interpolation of the views, and their largest blur.
+        chosen: Parameters of V·N views, in the order (view, image).
+
+    Returns:
+        Views (V, N, C, S, S), float in [0, 1].
+    """
     N, C, P, size = *images.shape[:2], len(chosen.box), spec.size
     which = torch.arange(P, device=images.device) % N
-    at_once = P if images.device.type != "cpu" else max(1, CHUNK // (4 * C * size * size))
+    chunk = P if images.device.type != "cpu" else max(1, CHUNK_BYTES // (4 * C * size * size))
     views = torch.empty(P, C, size, size, device=images.device)
-    for start in range(0, P, at_once):
-        rows = slice(start, start + at_once)
-        views[rows] = _made(images[which[rows]], spec, chosen.rows(rows))
+    for start in range(0, P, chunk):
+        rows = slice(start, start + chunk)
+        views[rows] = _apply(images[which[rows]], spec, chosen.rows(rows))
     return views.view(-1, N, C, size, size)
 
 
-def _made(images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
-    """One view of each image."""
+def _apply(images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
+    """Make one view of each image."""
     views = crop_resize_flip(images, chosen, size=spec.size, interpolation=spec.interpolation)
     views = jitter(views, chosen.jitter, chosen.order)
     views = gray(views, chosen.gray)
@@ -67,9 +78,13 @@ def _made(images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
 
 
 class Augment:
-    """A view set with the statistics of its data: Batch -> list of (V_s, N, C, S, S), largest size first.
+    """Callable from a batch to its standardized views: a list of (V_s, N, C, S, S), largest size first.
 
-    kernel: `numba` makes views of images in color by compiled loops, on a CPU (`fused`).
+    Args:
+        specs: Kinds of views.
+        mean: Mean of each channel of the data, for values in [0, 1].
+        std: Standard deviation of each channel.
+        kernel: `torch`, or `numba` for compiled loops (`fused`), used for color images on a CPU.
     """
 
     def __init__(
@@ -104,7 +119,7 @@ class Augment:
 
     def _views(self, images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
         if self.kernel == "numba" and images.device.type == "cpu" and images.shape[1] == 3:
-            from frossl.augment.fused import fused_views  # an extra
+            from frossl.augment.fused import fused_views  # numba is an optional dependency
 
             return fused_views(images, spec, chosen, mean=self.mean, std=self.std)
         return standardize(make_views(images, spec, chosen), self.mean, self.std)

@@ -1,8 +1,8 @@
-"""Views by compiled loops on a CPU: one after the other, all its steps while its pixels are in the cache.
+"""Augmentation by compiled loops on a CPU: all operations of a view while its pixels are in the cache.
 
-The same views as by matrices, to 5e-4 in [0, 1] (a blur's taps end at three deviations). numba compiles this
-on first use, in some seconds, and keeps the result. Loops along the axis that lies contiguous in memory are
-those that become vector instructions, so a resize along columns is one along rows of what is turned round.
+Views equal those of the torch kernel to 5e-4 in [0, 1] (the taps of a blur end at three standard deviations).
+numba compiles this module on first use, in a few seconds, and caches the result. Only loops along the
+contiguous axis become vector instructions, so a resize along columns is done along rows of the transpose.
 """
 
 from __future__ import annotations
@@ -31,68 +31,85 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """Sums may be taken in another order and multiplications joined with additions; NaN and infinity stay."""
+    """Compile a function with numba, without the GIL.
+
+    Sums may be reordered and multiplications fused with additions; NaN and infinity are respected.
+    """
     options = {"nogil": True, "cache": True, "error_model": "numpy"}
     loops: Function = numba.njit(fastmath={"contract", "nsz", "arcp", "reassoc"}, **options)(function)
     return loops
 
 
+# float32, because Python floats would widen the arithmetic in compiled loops to float64
 ZERO, ONE = np.float32(0), np.float32(1)
-R, G, B = (np.float32(weight) for weight in LUMA)
-HALF = np.float32(128 / 255)
+LUMA_R, LUMA_G, LUMA_B = (np.float32(weight) for weight in LUMA)
+SOLARIZE_THRESHOLD = np.float32(128 / 255)
 NO_FACTOR, NO_SHIFT = UNCHANGED[0], UNCHANGED[3]
-PADDING = 8
-"""Rows of a power of two in bytes would fall on the same few places of the cache when they are turned."""
-LOT = 100_000
-"""Pixels of views that a thread takes at a time, about a millisecond: some views take longer than others."""
+"""Amounts of a jitter that leave an image unchanged: a factor, and a hue shift."""
+ROW_PADDING = 8
+"""Elements added to each row: rows of a power of two bytes would share few cache sets when transposed."""
+PIXELS_PER_TASK = 100_000
+"""Pixels of views in a task of a thread, about a millisecond; small tasks balance views of unequal cost."""
 
 
 @lru_cache(maxsize=1)
-def _helpers() -> ThreadPoolExecutor:
+def _thread_pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="views")
 
 
 def fused_views(
     images: Tensor, spec: ViewSpec, chosen: Plan, *, mean: Sequence[float], std: Sequence[float]
 ) -> Tensor:
-    """uint8 (N, 3, H, W) -> standardized float (V, N, 3, S, S) as the plan says, on torch's threads."""
+    """Make standardized views with the parameters of a plan, on as many threads as torch has.
+
+    Args:
+        images: uint8 (N, 3, H, W) on a CPU.
+        spec: Size and interpolation of the views.
+        chosen: Parameters of V·N views, in the order (view, image).
+        mean: Mean of each channel, for values in [0, 1].
+        std: Standard deviation of each channel.
+
+    Returns:
+        Views (V, N, 3, S, S), float32.
+    """
     N, C, P, size = *images.shape[:2], len(chosen.box), spec.size
-    out = np.empty((P, C, size, size), np.float32)  # numpy asks for large pages: fewer faults
+    out = np.empty((P, C, size, size), np.float32)  # numpy requests large pages: fewer page faults
     source = images.contiguous().numpy()
     moments = [np.array(mean, np.float32), 1 / np.array(std, np.float32)]
-    given: list[Any] = [getattr(chosen, part.name).numpy() for part in fields(Plan)]
-    given += [spec.interpolation == "bicubic", *moments, out]
+    arguments: list[Any] = [getattr(chosen, part.name).numpy() for part in fields(Plan)]
+    arguments += [spec.interpolation == "bicubic", *moments, out]
     taps = 4 * math.ceil((4 * max(1.0, max(images.shape[-2:]) / size) + 2) / 4)
-    lot = max(1, LOT // size**2)
-    starts = iter(range(0, P, lot))
+    views_per_task = max(1, PIXELS_PER_TASK // size**2)
+    starts = iter(range(0, P, views_per_task))
 
     def make() -> None:
         H, W = images.shape[-2:]
         scratch = [
             np.empty((2, size, taps), np.float32),
             np.empty((2, 2, size), np.int64),
-            np.empty((W, H + PADDING), np.uint8),
-            np.empty((size, H + PADDING), np.float32),
-            np.empty((H, size + PADDING), np.float32),
+            np.empty((W, H + ROW_PADDING), np.uint8),
+            np.empty((size, H + ROW_PADDING), np.float32),
+            np.empty((H, size + ROW_PADDING), np.float32),
             np.empty((C, size, size), np.float32),
             np.empty(size + 1, np.float32),
             np.empty(3 * size, np.float32),
         ]
         for start in starts:
-            _make(source, start, min(start + lot, P), *given, *scratch)
+            _make_range(source, start, min(start + views_per_task, P), *arguments, *scratch)
 
-    helpers = [
-        _helpers().submit(make) for _ in range(min(torch.get_num_threads(), len(range(0, P, lot))) - 1)
+    futures = [
+        _thread_pool().submit(make)
+        for _ in range(min(torch.get_num_threads(), len(range(0, P, views_per_task))) - 1)
     ]
     make()
-    for helper in helpers:
-        helper.result()
+    for future in futures:
+        future.result()
     return torch.from_numpy(out).view(-1, N, C, size, size)
 
 
 @compiled
 def _weights(length: int, cubic: bool, weights: Floats, places: NDArray[np.int64]) -> None:
-    """Of each output pixel: its first and last pixel of `length`, and the weights of those between."""
+    """Compute for each output pixel its first and last source pixel and the weights of those between."""
     size = weights.shape[0]
     scale = length / size
     wide = max(scale, 1.0)
@@ -121,7 +138,7 @@ def _weights(length: int, cubic: bool, weights: Floats, places: NDArray[np.int64
 
 @compiled
 def _transpose(source, top, left, rows, columns, out):  # type: ignore[no-untyped-def]
-    """Four rows at a time, so that they become one vector in each column."""
+    """Transpose a block, four rows at a time, so that writes to a column are one vector."""
     whole = rows - rows % 4
     for i in range(0, whole, 4):
         y = top + i
@@ -139,9 +156,9 @@ def _transpose(source, top, left, rows, columns, out):  # type: ignore[no-untype
 
 @compiled
 def _combine(pixels, first, last, weights, scale, row):  # type: ignore[no-untyped-def]
-    """row = scale · Σ_k weights[k] · pixels[first + k], four at a time, as writing costs more than adding.
+    """Compute row = scale · Σ_k weights[k] · pixels[first + k], with zero weights beyond the last pixel.
 
-    Weights beyond the last pixel are zero.
+    Four terms are added at a time, because writing costs more than adding.
     """
     for k in range(0, len(weights), 4):
         a, b, c, d = (
@@ -161,18 +178,21 @@ def _combine(pixels, first, last, weights, scale, row):  # type: ignore[no-untyp
 
 
 @compiled
-def _resize(image, box, flip, cubic, weights, places, turned, wide, tall, out):  # type: ignore[no-untyped-def]
-    """The crop as (C, y, x) in [0, 1]. Its bytes are turned round, so that columns become rows to combine;
-    what comes of them is turned back, and its rows are combined."""
+def _resize(image, box, flip, cubic, weights, places, transposed, wide, tall, out):  # type: ignore[no-untyped-def]
+    """Resize a crop to (C, y, x) in [0, 1].
+
+    The crop is transposed, so that combining its columns is combining rows; the result is transposed back and
+    its rows are combined.
+    """
     top, left, height, width = box
     size, scale = out.shape[1], np.float32(1 / 255)
     _weights(width, cubic, weights[0], places[0])
     _weights(height, cubic, weights[1], places[1])
     for c in range(image.shape[0]):
-        _transpose(image[c], top, left, height, width, turned)
+        _transpose(image[c], top, left, height, width, transposed)
         for x in range(size):
             row = wide[size - 1 - x if flip else x, :height]
-            _combine(turned, places[0, 0, x], places[0, 1, x], weights[0, x], scale, row)
+            _combine(transposed, places[0, 0, x], places[0, 1, x], weights[0, x], scale, row)
         _transpose(wide, 0, 0, size, height, tall)
         for y in range(size):
             row = out[c, y]
@@ -194,7 +214,7 @@ def _contrast(view: Floats, factor: float) -> None:
     r, g, b = view[0], view[1], view[2]
     total = ZERO
     for i in range(r.size):
-        total += R * r[i] + G * g[i] + B * b[i]
+        total += LUMA_R * r[i] + LUMA_G * g[i] + LUMA_B * b[i]
     rest = (ONE - factor) * total / np.float32(r.size)
     for c in range(3):
         plane = view[c]
@@ -206,7 +226,7 @@ def _contrast(view: Floats, factor: float) -> None:
 def _saturation(view: Floats, factor: float) -> None:
     r, g, b = view[0], view[1], view[2]
     for i in range(r.size):
-        rest = (ONE - factor) * (R * r[i] + G * g[i] + B * b[i])
+        rest = (ONE - factor) * (LUMA_R * r[i] + LUMA_G * g[i] + LUMA_B * b[i])
         r[i] = min(max(r[i] * factor + rest, ZERO), ONE)
         g[i] = min(max(g[i] * factor + rest, ZERO), ONE)
         b[i] = min(max(b[i] * factor + rest, ZERO), ONE)
@@ -214,7 +234,7 @@ def _saturation(view: Floats, factor: float) -> None:
 
 @compiled
 def _tent(place: Any) -> Any:
-    """Over the circle of hues, in sixths."""
+    """Return the tent function of a hue, in sixths of the circle."""
     six = np.float32(6)
     place = place - six * np.floor(place * (ONE / six))
     return min(max(min(place, np.float32(4) - place), ZERO), ONE)
@@ -242,7 +262,7 @@ def _hue(view: Floats, shift: float) -> None:
 def _gray(view: Floats) -> None:
     r, g, b = view[0], view[1], view[2]
     for i in range(r.size):
-        luma = R * r[i] + G * g[i] + B * b[i]
+        luma = LUMA_R * r[i] + LUMA_G * g[i] + LUMA_B * b[i]
         r[i] = luma
         g[i] = luma
         b[i] = luma
@@ -250,7 +270,7 @@ def _gray(view: Floats) -> None:
 
 @compiled
 def _gauss(sigma: float, most: int, taps: Floats) -> int:
-    """Weights of the pixels at distance 0, 1, … on one side, then a zero; returns how far they reach."""
+    """Write the Gaussian weights at distance 0, 1, … on one side, then zeros; return the radius."""
     radius = min(math.ceil(3 * sigma), most)
     total = 0.0
     for k in range(radius + 1):
@@ -264,7 +284,7 @@ def _gauss(sigma: float, most: int, taps: Floats) -> int:
 
 @compiled
 def _blurred_row(plane, y, taps, radius, padded, out):  # type: ignore[no-untyped-def]
-    """One row, blurred along columns and then along itself; edges reflected, two distances at a time."""
+    """Blur one row, along columns and then along itself, with reflected edges, two distances at a time."""
     size = len(out)
     row, center, edge = padded[radius : radius + size], plane[y], size - 1
     for x in range(size):
@@ -291,15 +311,15 @@ def _blurred_row(plane, y, taps, radius, padded, out):  # type: ignore[no-untype
 
 
 @compiled
-def _make(  # type: ignore[no-untyped-def]
+def _make_range(  # type: ignore[no-untyped-def]
     images, start, stop, box, flip, jitter, order, gray, sigma, solarize, cubic, mean, inverse_std, out,
-    weights, places, turned, wide, tall, view, taps, padded,
+    weights, places, transposed, wide, tall, view, taps, padded,
 ):  # fmt: skip
     size, count = out.shape[2], images.shape[0]
     for p in range(start, stop):
         radius = _gauss(sigma[p], size - 1, taps) if sigma[p] > 0 else 0
-        work = view if radius else out[p]  # a blur reads from one place and writes to another
-        _resize(images[p % count], box[p], flip[p], cubic, weights, places, turned, wide, tall, work)
+        work = view if radius else out[p]  # a blur cannot work in place
+        _resize(images[p % count], box[p], flip[p], cubic, weights, places, transposed, wide, tall, work)
         flat = work.reshape(3, size * size)
         for place in range(4):
             which = order[p, place]
@@ -321,6 +341,6 @@ def _make(  # type: ignore[no-untyped-def]
                     _blurred_row(view[c], y, taps, radius, padded, row)
                 if solarize[p]:
                     for x in range(size):
-                        row[x] = ONE - row[x] if row[x] >= HALF else row[x]
+                        row[x] = ONE - row[x] if row[x] >= SOLARIZE_THRESHOLD else row[x]
                 for x in range(size):
                     row[x] = (row[x] - mean[c]) * inverse_std[c]

@@ -1,6 +1,6 @@
-"""Crop, resize and flip as two small interpolation matrices per image: out = Y · image · Xᵀ.
+"""Crop, resize and flip by two small interpolation matrices per image: out = Y · image · Xᵀ.
 
-Antialiased, so equal to the classic resize of the cropped image; a flip reverses the rows of X.
+The result equals the antialiased resize of the cropped image; a flip reverses the rows of X.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from torch import Tensor
 
 from frossl.augment.plan import Plan
 
-LARGE = 80
-"""Pixels from which on matrices are slower (docs/decisions.md)."""
+LARGE_IMAGE_SIZE = 80
+"""Image size in pixels from which matrices are slower than a resize by image (docs/decisions.md)."""
 
 
 def _kernel(x: Tensor, interpolation: str) -> Tensor:
     x = x.abs()
     if interpolation == "bilinear":
         return (1 - x).clamp_min(0)
-    a = -0.5  # Keys' cubic as Pillow and torch's antialiased resize have it
+    a = -0.5  # Keys' cubic, as in Pillow and in torch's antialiased resize
     near = ((a + 2) * x - (a + 3)) * x.square() + 1
     far = ((x - 5) * x + 8) * x * a - 4 * a
     return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
@@ -28,12 +28,17 @@ def _kernel(x: Tensor, interpolation: str) -> Tensor:
 def interpolation_matrices(
     start: Tensor, length: Tensor, *, source: int, size: int, interpolation: str = "bicubic"
 ) -> Tensor:
-    """float (P, size, source): row i holds the weights of output pixel i over the source pixels.
+    """Return interpolation matrices (P, size, source): row i has the weights of output pixel i.
 
-    `start` and `length` (P,) say which run of source pixels is stretched or shrunk to `size`.
+    Args:
+        start: First source pixel of each crop (P,).
+        length: Number of source pixels of each crop (P,).
+        source: Number of source pixels.
+        size: Number of output pixels.
+        interpolation: `bicubic` or `bilinear`.
     """
     scale = length.float()[:, None] / size
-    wide = scale.clamp_min(1)  # shrinking: the kernel grows with it, which is the antialiasing
+    wide = scale.clamp_min(1)  # antialiasing: the kernel widens when the image shrinks
     center = (torch.arange(size, device=start.device) + 0.5) * scale  # (P, size), within the crop
     pixel = torch.arange(source, device=start.device) - start[:, None]  # (P, source), within the crop
     distance = (pixel[:, None, :] + 0.5 - center[:, :, None]) / wide[:, :, None]
@@ -43,11 +48,21 @@ def interpolation_matrices(
 
 
 def crop_resize_flip(images: Tensor, plan: Plan, *, size: int, interpolation: str = "bicubic") -> Tensor:
-    """uint8 images (N, C, H, W) -> views (P, C, size, size) in [0, 1], P a multiple of N.
+    """Crop, resize and flip images with the parameters of a plan.
 
-    Large ones on a CPU, one by one, by torch's kernel for bytes: matrices are mostly zeros there.
+    Large images on a CPU are resized one by one by torch's kernel for bytes, because the matrices are mostly
+    zeros.
+
+    Args:
+        images: uint8 (N, C, H, W).
+        plan: Parameters of P views; P is a multiple of N.
+        size: Size of the views in pixels.
+        interpolation: `bicubic` or `bilinear`.
+
+    Returns:
+        Views (P, C, size, size), float in [0, 1].
     """
-    if images.device.type == "cpu" and max(images.shape[-2:]) >= LARGE:
+    if images.device.type == "cpu" and max(images.shape[-2:]) >= LARGE_IMAGE_SIZE:
         return _one_by_one(images, plan, size=size, interpolation=interpolation)
     images = images.float() / 255
     N, C, H, W = images.shape
@@ -62,7 +77,7 @@ def crop_resize_flip(images: Tensor, plan: Plan, *, size: int, interpolation: st
 
 
 def _one_by_one(images: Tensor, plan: Plan, *, size: int, interpolation: str) -> Tensor:
-    """The same to one and a half steps of 255, as pixels are rounded to bytes on the way."""
+    """Resize image by image; equal to the matrices up to 1.5 / 255, as pixels are rounded to bytes."""
     N, C = images.shape[:2]
     views = torch.empty(len(plan.box), C, size, size, dtype=torch.uint8)
     for p, ((top, left, height, width), flip) in enumerate(

@@ -1,4 +1,4 @@
-"""Views by a function of the user's."""
+"""Views made by a transform of the user."""
 
 from __future__ import annotations
 
@@ -13,43 +13,49 @@ from torch import Tensor
 from frossl.augment.random import stream
 from frossl.config import ViewSpec
 from frossl.errors import InputError
-from frossl.types import Batch, Clock, own_random_numbers
+from frossl.types import Batch, Clock, isolated_rng
 
 Transform = Callable[[Tensor], Tensor | Sequence[Tensor]]
-"""One image, uint8 (C, H, W) -> one view of it, float (C, S, S) as the networks take it; or all its views.
+"""Function from an image, uint8 (C, H, W), to a view as the networks take it, float (C, S, S), or several.
 
-Random numbers may come from torch, numpy or `random`: they are seeded for every image anew.
+It may draw random numbers from torch, numpy or `random`: they are seeded for each image.
 """
 
 
 class OwnViews:
-    """Batch -> list of (V_s, N, C, S, S), largest size first, one image after the other.
+    """Callable from a batch to its views by a transform: a list of (V_s, N, C, S, S), largest size first.
 
-    A function of (seed, epoch, id, view) as `Augment` is, if the transform draws from nowhere else.
+    Images are transformed one by one. Like those of `Augment`, the views are a function of (seed, epoch, id,
+    view), if the transform has no other source of randomness.
+
+    Args:
+        transform: Function from an image to one view or to all its views.
+        views: Number of calls per image, if the transform returns one view.
     """
 
     def __init__(self, transform: Transform, *, views: int = 2) -> None:
-        """views: how often the transform is called, where it makes one view at a time."""
         self.transform, self.views = transform, views
 
     def __call__(self, batch: Batch, clock: Clock) -> list[Tensor]:
-        with _random_state_kept():
+        with _preserved_random_state():
             made = [
                 self._views_of(image, id, clock)
                 for image, id in zip(batch.images.cpu(), batch.ids.tolist(), strict=True)
             ]
-        shapes = {tuple(tuple(_checked(view).shape) for view in views) for views in made}
+        shapes = {tuple(tuple(_check_view(view).shape) for view in views) for views in made}
         if len(shapes) > 1:
-            few = " and ".join(map(str, sorted(shapes)[:2]))
-            raise InputError(f"the transform returned views of {few}; return the same shapes for every image")
-        views = [torch.stack(of_all).float() for of_all in zip(*made, strict=True)]
+            examples = " and ".join(map(str, sorted(shapes)[:2]))
+            raise InputError(
+                f"the transform returned views of {examples}; return the same shapes for every image"
+            )
+        views = [torch.stack(images).float() for images in zip(*made, strict=True)]
         by_size: dict[int, list[Tensor]] = {}
         for view in sorted(views, key=lambda view: -view.shape[-1]):
             by_size.setdefault(view.shape[-1], []).append(view)
-        return [torch.stack(alike).to(batch.images.device) for alike in by_size.values()]
+        return [torch.stack(same_size).to(batch.images.device) for same_size in by_size.values()]
 
     def specs(self, batch: Batch) -> tuple[ViewSpec, ...]:
-        """How many views there are of which size, found by making them once."""
+        """Return the number and size of the views, by making those of a batch once."""
         made = self(batch, Clock(step=0, total=1, epoch=0, seed=0))
         for views in made:
             if views.shape[2] != batch.images.shape[1]:
@@ -68,11 +74,11 @@ class OwnViews:
             made = self.transform(image.clone())
             if isinstance(made, (list, tuple)):
                 return list(made)
-            views.append(_checked(made))
+            views.append(_check_view(made))
         return views
 
 
-def _checked(view: object) -> Tensor:
+def _check_view(view: object) -> Tensor:
     if not isinstance(view, Tensor) or not view.is_floating_point() or view.ndim != 3:
         found = f"{view.dtype} {tuple(view.shape)}" if isinstance(view, Tensor) else type(view).__name__
         raise InputError(f"the transform returned {found}; return a view as float (C, S, S), or several")
@@ -82,10 +88,10 @@ def _checked(view: object) -> Tensor:
 
 
 @contextmanager
-def _random_state_kept() -> Iterator[None]:
-    """The caller's random numbers stay as they were."""
+def _preserved_random_state() -> Iterator[None]:
+    """Restore the random state of torch, numpy and `random` afterwards."""
     own, numpy = random.getstate(), np.random.get_state()
-    with own_random_numbers():
+    with isolated_rng():
         try:
             yield
         finally:

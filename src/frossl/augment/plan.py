@@ -1,4 +1,4 @@
-"""What will be done to each view of each image, decided before any pixel is touched."""
+"""Random parameters of the augmentation of each view, drawn before any pixel is processed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from frossl.config import ViewSpec
 from frossl.types import Clock
 
 UNCHANGED = (1.0, 1.0, 1.0, 0.0)
-ORDERS = tuple(itertools.permutations(range(4)))  # of brightness, contrast, saturation, hue
+"""Amounts of brightness, contrast, saturation and hue that leave an image unchanged."""
+ORDERS = tuple(itertools.permutations(range(4)))
+"""Possible orders of brightness, contrast, saturation and hue."""
 
 
 @dataclass(frozen=True)
@@ -26,27 +28,30 @@ class Plan:
     box: Tensor
     """int64 (P, 4): top, left, height, width of the crop."""
     flip: Tensor
-    """bool (P,)."""
+    """bool (P,): whether the view is flipped horizontally."""
     jitter: Tensor
-    """float (P, 4): brightness, contrast, saturation factors (1 = as it is) and hue shift (0 = as it is)."""
+    """float (P, 4): factors of brightness, contrast, saturation (1: unchanged), hue shift (0: unchanged)."""
     order: Tensor
-    """int64 (P, 4): in which order these four are applied."""
+    """int64 (P, 4): order in which the four adjustments of `jitter` are applied."""
     gray: Tensor
-    """bool (P,)."""
+    """bool (P,): whether the view is converted to gray."""
     sigma: Tensor
-    """float (P,): deviation of the blur in pixels of the view; 0 = none."""
+    """float (P,): standard deviation of the blur in pixels of the view; 0 for none."""
     solarize: Tensor
-    """bool (P,)."""
+    """bool (P,): whether the view is solarized."""
 
     def rows(self, which: slice) -> Plan:
-        """Those of some of the views."""
+        """Return the parameters of some of the views."""
         return Plan(*(getattr(self, part.name)[which] for part in fields(self)))
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """For tensors as small as a plan. torch's other threads would wait in a loop for milliseconds afterwards,
-    on cores that are needed for the views (which took 1.6 times as long)."""
+    """Return a context in which torch uses one thread, for tensors as small as a plan.
+
+    torch's other threads would busy-wait for milliseconds afterwards, on cores that are needed for the views
+    (which took 1.6 times as long).
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -56,10 +61,18 @@ def one_thread() -> Iterator[None]:
 
 
 def plan(spec: ViewSpec, ids: Tensor, views: Tensor, clock: Clock, *, height: int, width: int) -> Plan:
-    """Draw the parameters of these views (their numbers in the view set) of these images.
+    """Draw the parameters of views of images.
 
-    Equal in distribution to torchvision's RandomResizedCrop, ColorJitter (random order), RandomGrayscale,
-    GaussianBlur and RandomSolarize.
+    The distribution equals that of torchvision's RandomResizedCrop, ColorJitter (random order),
+    RandomGrayscale, GaussianBlur and RandomSolarize.
+
+    Args:
+        spec: Ranges and probabilities.
+        ids: Ids of the N images.
+        views: Numbers of the V views in the view set.
+        clock: Seed and epoch.
+        height: Height of the images in pixels.
+        width: Width of the images in pixels.
     """
     u = uniforms(seed=clock.seed, epoch=clock.epoch, ids=ids, views=views).flatten(0, 1)  # (P, DRAWS)
 
@@ -92,7 +105,7 @@ def plan(spec: ViewSpec, ids: Tensor, views: Tensor, clock: Clock, *, height: in
 
 
 def _crop_boxes(spec: ViewSpec, u: Tensor, *, height: int, width: int) -> Tensor:
-    """Ten attempts at a random area and ratio; the first that fits, else the largest central one."""
+    """Draw ten crops of random area and ratio; return the first that fits, else the largest central crop."""
     area = spec.scale[0] + u[:, Draw.AREA : Draw.AREA + CROP_ATTEMPTS] * (spec.scale[1] - spec.scale[0])
     low, high = math.log(spec.ratio[0]), math.log(spec.ratio[1])
     ratio = torch.exp(low + u[:, Draw.RATIO : Draw.RATIO + CROP_ATTEMPTS] * (high - low))

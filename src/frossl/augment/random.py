@@ -1,7 +1,7 @@
-"""Random numbers as a pure function of (seed, epoch, id, view, which number): a counter-based hash.
+"""Random numbers as a pure function of (seed, epoch, id, view, index of the number): a counter-based hash.
 
-Integers only until the last step, so every device gives the same numbers, whatever the batch, worker,
-rank or order. The mixing step is the 64-bit finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+Arithmetic is on integers until the last step, so every device gives the same numbers, whatever the batch,
+worker, rank or order. The mixing step is the 64-bit finalizer of SplitMix64 (Steele, Lea, Flood 2014).
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 CROP_ATTEMPTS = 10
+"""Number of random crops that are tried for one that fits."""
 
 
 class Draw(IntEnum):
-    """Which random number of a view. Appending is safe; reordering changes every run."""
+    """Index of a random number of a view. Appending is safe; reordering changes every run."""
 
     FLIP = 0
     JITTER = 1
@@ -35,19 +36,21 @@ class Draw(IntEnum):
 
 
 DRAWS = Draw.RATIO + CROP_ATTEMPTS
+"""Number of random numbers of a view."""
 
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
+# constants of SplitMix64
 GOLDEN = _signed(0x9E3779B97F4A7C15)
 MULTIPLY_1 = _signed(0xBF58476D1CE4E5B9)
 MULTIPLY_2 = _signed(0x94D049BB133111EB)
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
-    """Logical shift: torch's `>>` copies the sign bit."""
+    """Shift logically: torch's `>>` copies the sign bit."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
@@ -59,7 +62,17 @@ def mix(x: Tensor) -> Tensor:
 
 
 def uniforms(*, seed: int, epoch: int, ids: Tensor, views: Tensor) -> Tensor:
-    """float32 in [0, 1), shape (V, N, DRAWS): every random number of these views of these images."""
+    """Return every random number of views of images.
+
+    Args:
+        seed: Seed of the run.
+        epoch: Epoch, counted from 0.
+        ids: Ids of the images, int64 (N,).
+        views: Numbers of the views, int64 (V,).
+
+    Returns:
+        Numbers in [0, 1), float32 (V, N, DRAWS).
+    """
     key = torch.tensor(seed, dtype=torch.int64, device=ids.device)
     for counter in (torch.full_like(key, epoch), ids[None, :, None], views.to(ids)[:, None, None]):
         key = mix(key * GOLDEN + GOLDEN) ^ counter
@@ -69,7 +82,7 @@ def uniforms(*, seed: int, epoch: int, ids: Tensor, views: Tensor) -> Tensor:
 
 
 def stream(*, seed: int, epoch: int, id: int, view: int) -> int:
-    """A seed for the random numbers of one view that are drawn elsewhere; 63 bits."""
+    """Return a 63-bit seed for random numbers of one view that another generator draws."""
     key = torch.tensor(seed, dtype=torch.int64)
     for counter in (epoch, id, view):
         key = mix(key * GOLDEN + GOLDEN) ^ counter

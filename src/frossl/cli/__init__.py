@@ -1,4 +1,4 @@
-"""The command line. Nothing heavy is imported before a command needs it."""
+"""Command line interface. Heavy packages are imported only by the commands that need them."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from typing import NoReturn
 
 import typer
 
-from frossl.cli import data, doctor, embedding, exporting, measuring, reports, training
+from frossl.cli import data, doctor, embed, evaluate, export, reports, train
 from frossl.cli.common import app
 from frossl.errors import FrosslError
 
-__all__ = ["app", "data", "doctor", "embedding", "exporting", "main", "measuring", "reports", "training"]
+__all__ = ["app", "data", "doctor", "embed", "evaluate", "export", "main", "reports", "train"]
 
 INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
 
 
 def main() -> None:
-    """Run the command line: 0 done, 2 bad input, 1 failure, 130 interrupted."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a path may hold bytes that no encoding can print
+    """Run the command line and exit: 0 for success, 2 for bad input, 1 for failure, 130 for an interrupt."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a path may contain bytes that no encoding can print
         sys.stdout.reconfigure(errors="backslashreplace")
-    logging.getLogger("frossl").addFilter(_make_harmless)
-    earlier = signal.signal(signal.SIGINT, _leave)
+    logging.getLogger("frossl").addFilter(_sanitize_record)
+    earlier = signal.signal(signal.SIGINT, _exit_on_interrupt)
     try:
         code = app(standalone_mode=False)
     except FrosslError as error:
-        _say(f"frossl{_process()}: {error}")
+        _say(f"frossl{_process_suffix()}: {error}")
         code = error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         _say("frossl: interrupted")
         code = INTERRUPTED
     except BrokenPipeError:
-        sys.stdout = None  # whoever read our output has gone: nothing left to flush
+        sys.stdout = None  # the reader has closed the pipe: flushing it at exit would fail again
         code = 1
     except OSError as error:
         _say(f"frossl: {error}")
@@ -44,36 +45,36 @@ def main() -> None:
     except Exception as error:
         if not hasattr(error, "exit_code") or not hasattr(error, "show"):
             raise
-        error.show()  # a usage error of the command line itself
+        error.show()  # a usage error raised by typer
         code = error.exit_code
     finally:
         signal.signal(signal.SIGINT, earlier)
     sys.exit(code or 0)
 
 
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """Ctrl-C outside of training: every file is written whole or not at all, so leave at once.
+def _exit_on_interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """Exit at once on Ctrl-C outside of training: files are written atomically, so that none is damaged.
 
-    A KeyboardInterrupt in the middle of importing torch would end in one of many tracebacks.
+    A KeyboardInterrupt during the import of torch would end in a traceback.
     """
     if sys.stderr.isatty():
-        sys.stderr.write("\x1b[?25h")  # a bar may have hidden the cursor
+        sys.stderr.write("\x1b[?25h")  # a progress bar may have hidden the cursor
     sys.stderr.write("\n")
     _say("frossl: interrupted")
     sys.stderr.flush()
     os._exit(INTERRUPTED)
 
 
-def _make_harmless(record: logging.LogRecord) -> bool:
-    """Warnings may name files, whose names may hold what moves a terminal."""
-    from frossl.live.words import harmless
+def _sanitize_record(record: logging.LogRecord) -> bool:
+    """Escape control characters in log messages: they may contain file names."""
+    from frossl.text import sanitize
 
-    record.msg, record.args = harmless(record.getMessage()), ()
+    record.msg, record.args = sanitize(record.getMessage()), ()
     return True
 
 
-def _process() -> str:
-    """Which of several processes speaks, if it is not the first."""
+def _process_suffix() -> str:
+    """Return a suffix that names this process, if it is not the main one of several."""
     if "torch" not in sys.modules:
         return ""
     from frossl.engine import rank
@@ -82,7 +83,7 @@ def _process() -> str:
 
 
 def _say(text: str) -> None:
-    """One line, whatever names a message holds."""
-    from frossl.live.words import harmless
+    """Print one line to standard error, with control characters escaped."""
+    from frossl.text import sanitize
 
-    print(harmless(text), file=sys.stderr)  # noqa: T201
+    print(sanitize(text), file=sys.stderr)  # noqa: T201

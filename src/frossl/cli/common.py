@@ -1,4 +1,4 @@
-"""What the commands share: the app, options, and how results are printed."""
+"""Parts shared by the commands: the app, common options, and printing of results."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from frossl.api import Comparison
+    from frossl._api import Evaluation
     from frossl.config import Config
     from frossl.evaluation import Score
 
 app = typer.Typer(
     name="frossl",
-    help="Turn a folder of unlabelled images into an encoder by self-supervised learning.",
+    help="Train image encoders by self-supervised learning on a folder of unlabelled images.",
     epilog="Start with: frossl demo; then: frossl pretrain photos --budget 30m",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -34,53 +34,75 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit"),
     ] = False,
 ) -> None:
     pass
 
 
-RunArgument = Annotated[str, typer.Argument(help="A run folder")]
-DataArgument = Annotated[str, typer.Argument(help="A folder, list, archive or array of images, or a name")]
-Out = Annotated[str | None, typer.Option(help="Where the run is kept (default: runs/NAME)")]
-Devices = Annotated[int | None, typer.Option(help="Processes on each node, one for each device")]
-Nodes = Annotated[int | None, typer.Option(help="Nodes; start the same command on each (docs/scale.md)")]
-Root = Annotated[str | None, typer.Option(help="The folder of a data set given by its name")]
-Fraction = Annotated[float | None, typer.Option(help="Share of every class that is learned from")]
-MaxBad = Annotated[float | None, typer.Option(help="Share of files that may be unreadable (default: 0.01)")]
-Seed = Annotated[int | None, typer.Option(help="Same seed, same machine: same weights")]
-Test = Annotated[str | None, typer.Option(help="Images to be tested on, in class folders")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already there")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but results and errors")]
-Json = Annotated[bool, typer.Option("--json", help="End standard output with one JSON object")]
+RunArgument = Annotated[str, typer.Argument(help="Run folder")]
+DataArgument = Annotated[
+    str, typer.Argument(help="Folder, list, archive or array of images, or name of a data set")
+]
+Out = Annotated[str | None, typer.Option(help="Run folder to write to (default: runs/NAME)")]
+Devices = Annotated[int | None, typer.Option(help="Number of processes on each node, one per device")]
+Nodes = Annotated[
+    int | None, typer.Option(help="Number of nodes; start the same command on each (see docs/scale.md)")
+]
+Root = Annotated[str | None, typer.Option(help="Folder of a data set that is given by name")]
+Fraction = Annotated[float | None, typer.Option(help="Share of each class to train on")]
+MaxBad = Annotated[float | None, typer.Option(help="Largest share of unreadable files (default: 0.01)")]
+Seed = Annotated[
+    int | None, typer.Option(help="Random seed; the same seed on the same machine gives the same weights")
+]
+Test = Annotated[str | None, typer.Option(help="Test images, in class folders")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only results and errors")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object as the last line of standard output")
+]
 
 
 def recipe_names(incomplete: str) -> list[str]:
-    """For completion in a shell: from the files, as importing what trains would take seconds."""
+    """Complete recipe names in a shell; they are read from the files, as importing torch takes seconds."""
     from importlib import resources
 
     names = [file.name.removesuffix(".toml") for file in (resources.files("frossl") / "recipes").iterdir()]
     return sorted(name for name in names if name.startswith(incomplete))
 
 
-ConfigFile = Annotated[Path | None, typer.Option(help="Start from this TOML file")]
+ConfigFile = Annotated[Path | None, typer.Option(help="TOML file to start from")]
 RecipeName = Annotated[
     str | None,
-    typer.Option(help="Start from this recipe; see `frossl list recipes`", autocompletion=recipe_names),
+    typer.Option(help="Recipe to start from; see `frossl list recipes`", autocompletion=recipe_names),
 ]
 
 
 def starting_config(
     path: Path | None, recipe: str | None, method: str | None, views: int | None = None
 ) -> Config | None:
-    """Where a run starts from, for a method and a number of views; None for the default recipe."""
-    from frossl import api
+    """Return the configuration that a run starts from.
+
+    Args:
+        path: TOML file of --config.
+        recipe: Name of --recipe.
+        method: Method whose settings are selected.
+        views: Number of views whose settings are selected.
+
+    Returns:
+        The configuration, or None for the default recipe.
+
+    Raises:
+        InputError: If both a file and a recipe are given, or the file does not exist.
+    """
+    import frossl._api as api
     from frossl.config import Config
     from frossl.errors import InputError
     from frossl.methods import METHODS
 
     if path is not None and recipe is not None:
-        raise InputError("--config and --recipe are two places to start from; give one")
+        raise InputError("--config and --recipe exclude each other; give one")
     if recipe is not None:
         return api.recipe(recipe, method=method, views=views)
     if path is None:
@@ -90,65 +112,67 @@ def starting_config(
     return Config.read(path, method=method, views=views, known=METHODS)
 
 
-TITLES = {
+ROW_TITLES = {
     "pixels": "raw pixels",
     "colors": "color statistics",
     "untrained": "untrained network",
     "trained": "trained network",
 }
+"""Titles of the rows of an evaluation."""
 
 
-def table(comparisons: dict[str, Comparison], *, to_stderr: bool) -> None:
-    """A row for each encoder; a protocol is a column, or a line of its own where there are many."""
+def print_table(evaluations: dict[str, Evaluation], *, to_stderr: bool) -> None:
+    """Print a table with a row for each encoder and a column for each protocol."""
     from rich.table import Table
-    from rich.text import Text  # a name may hold what rich takes for markup
+    from rich.text import Text  # a name may contain what rich reads as markup
 
-    from frossl.live import Patient
+    from frossl.live import NonBlockingConsole
 
     table = Table(title="accuracy in percent (95% interval)", title_justify="left")
     table.add_column("")
-    for comparison in comparisons.values():
-        table.add_column(Text(comparison.protocol), justify="right")
-    rows = dict.fromkeys(row for comparison in comparisons.values() for row in comparison.scores)
+    for evaluation in evaluations.values():
+        table.add_column(Text(evaluation.protocol), justify="right")
+    rows = dict.fromkeys(row for evaluation in evaluations.values() for row in evaluation.scores)
     for row in rows:
-        cells = [figure(c.scores[row]) if row in c.scores else "" for c in comparisons.values()]
-        table.add_row(Text(TITLES.get(row, row)), *cells, style="bold" if row == "trained" else None)
-    Patient(stderr=to_stderr).print(table)
-    say(next(iter(comparisons.values())).note, to_stderr=to_stderr)
+        cells = [format_score(e.scores[row]) if row in e.scores else "" for e in evaluations.values()]
+        table.add_row(Text(ROW_TITLES.get(row, row)), *cells, style="bold" if row == "trained" else None)
+    NonBlockingConsole(stderr=to_stderr).print(table)
+    say(next(iter(evaluations.values())).note, to_stderr=to_stderr)
 
 
-def figure(score: Score) -> str:
-    """`47.1 (44.0–50.2)`; over draws, their deviation too; with many classes, the share of the first five."""
+def format_score(score: Score) -> str:
+    """Format a score: `47.1 (44.0–50.2)`, with the deviation over draws and the top-5 accuracy if known."""
     low, high = score.interval
-    drawn = f" ± {score.deviation:.1f}" if score.draws > 1 else ""
-    five = f" top-5 {score.top5:.1f}" if score.top5 is not None else ""
-    return f"{score.percent:.1f}{drawn} ({low:.1f}–{high:.1f}){five}"
+    deviation = f" ± {score.deviation:.1f}" if score.draws > 1 else ""
+    top5 = f" top-5 {score.top5:.1f}" if score.top5 is not None else ""
+    return f"{score.percent:.1f}{deviation} ({low:.1f}–{high:.1f}){top5}"
 
 
 def say(text: str, *, to_stderr: bool = False) -> None:
-    """One line, whatever names it holds."""
-    from frossl.live.words import harmless
+    """Print one line, with control characters escaped."""
+    from frossl.text import sanitize
 
-    typer.echo(harmless(text), err=to_stderr)
+    typer.echo(sanitize(text), err=to_stderr)
 
 
 def quoted(path: str | Path) -> str:
-    """A path as a shell takes it, in a command that is to be repeated."""
+    """Quote a path for a shell command that the user may copy."""
     text = str(path)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def print_json(value: dict[str, Any]) -> None:
-    from frossl.live.words import harmless
+    """Print one line of JSON; non-ASCII text is escaped if it contains control characters."""
+    from frossl.text import sanitize
 
     text = json_.dumps(value, ensure_ascii=False)
-    typer.echo(text if text == harmless(text) else json_.dumps(value))
+    typer.echo(text if text == sanitize(text) else json_.dumps(value))
 
 
-def several(title: str, lines: list[str], *, to_stderr: bool) -> None:
-    """A few of them; JSON has all."""
+def say_list(title: str, lines: list[str], *, to_stderr: bool) -> None:
+    """Print a title and the first ten lines; `--json` lists all of them."""
     say(title, to_stderr=to_stderr)
     for line in lines[:10]:
         say(f"  {line}", to_stderr=to_stderr)
     if len(lines) > 10:
-        say(f"  and {len(lines) - 10:,} more (--json names all)", to_stderr=to_stderr)
+        say(f"  and {len(lines) - 10:,} more (--json lists all)", to_stderr=to_stderr)

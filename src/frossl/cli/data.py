@@ -1,4 +1,4 @@
-"""Commands about images before a run, and about what can be named."""
+"""Commands that prepare images, and that list names and recipes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from frossl.cli.common import (
     print_json,
     recipe_names,
     say,
-    several,
+    say_list,
     starting_config,
 )
 
@@ -28,17 +28,17 @@ from frossl.cli.common import (
 @app.command(epilog="Example: frossl pack photos --out photos-128 --size 128")
 def pack(
     data: DataArgument,
-    out: Annotated[str, typer.Option(help="A new folder for the pixels")],
+    out: Annotated[str, typer.Option(help="New folder to write to")],
     size: Annotated[
-        int | None, typer.Option(help="Pixels along each side (default: theirs, up to 256)")
+        int | None, typer.Option(help="Side of the images in pixels (default: their own, at most 256)")
     ] = None,
     root: Root = None,
     fraction: Fraction = None,
     max_bad: MaxBad = None,
     quiet: Quiet = False,
 ) -> int:
-    """Decode images once; training from the result touches no decoder."""
-    from frossl import api
+    """Decode images once, so that training needs no decoding."""
+    import frossl._api as api
 
     folder = api.pack(data, out=out, size=size, root=root, fraction=fraction, max_bad=max_bad, quiet=quiet)
     say(f"packed: {folder}")
@@ -52,22 +52,22 @@ def check(
     quiet: Quiet = False,
     json: Json = False,
 ) -> int:
-    """Look through images before a long run: which cannot be read, which are there twice."""
-    from frossl import api
+    """Check images before a long run: find unreadable files and exact copies."""
+    import frossl._api as api
 
     found = api.check(data, root=root, quiet=quiet)
     classes = f", {len(found.classes)} classes" if found.classes else ""
-    tested = f", {found.test_images:,} to be tested on" if found.test_images else ""
+    tested = f", {found.test_images:,} test images" if found.test_images else ""
     say(f"{found.images:,} images{tested}{classes}; {found.size} px", to_stderr=json)
-    several(
+    say_list(
         f"{len(found.bad_files):,} cannot be read",
         [f"{name!r}: {reason}" for name, reason in found.bad_files.items()],
         to_stderr=json,
     )
-    say(f"{found.copies:,} are exact copies of another one", to_stderr=json)
+    say(f"{found.copies:,} are exact copies of another image", to_stderr=json)
     if found.test_images:
-        several(
-            f"{len(found.crossing):,} to be tested on are among those to learn from",
+        say_list(
+            f"{len(found.crossing):,} test images are copies of training images",
             [f"{test!r} = {train!r}" for train, test in found.crossing],
             to_stderr=json,
         )
@@ -79,18 +79,20 @@ def check(
 @app.command(epilog="Example: frossl views photos --view-set multicrop --out views.png")
 def views(
     data: DataArgument,
-    out: Annotated[str, typer.Option(help="The picture")] = "views.png",
+    out: Annotated[str, typer.Option(help="Image file to write")] = "views.png",
     config: ConfigFile = None,
     recipe: RecipeName = None,
-    method: Annotated[str | None, typer.Option(help="What the recipe says of this method")] = None,
-    view_set: Annotated[str | None, typer.Option(help="How views are made; see `frossl list`")] = None,
-    views: Annotated[int | None, typer.Option(help="Views of each image, at least 2")] = None,
-    images: Annotated[int, typer.Option(help="How many images")] = 8,
+    method: Annotated[
+        str | None, typer.Option(help="Method whose views to draw; see `frossl list methods`")
+    ] = None,
+    view_set: Annotated[str | None, typer.Option(help="View set; see `frossl list views`")] = None,
+    views: Annotated[int | None, typer.Option(help="Number of views of each image, at least 2")] = None,
+    images: Annotated[int, typer.Option(help="Number of images")] = 8,
     seed: Seed = None,
     root: Root = None,
 ) -> int:
-    """Draw what the networks would see."""
-    from frossl import api
+    """Draw the views of a few images, as the network would see them."""
+    import frossl._api as api
 
     start = starting_config(config, recipe, method, views)
     path = api.views(
@@ -101,6 +103,7 @@ def views(
 
 
 KINDS = ("methods", "backbones", "data", "views", "recipes", "runs")
+"""Kinds of names that `frossl list` knows."""
 
 
 def _kinds(incomplete: str) -> list[str]:
@@ -109,15 +112,17 @@ def _kinds(incomplete: str) -> list[str]:
 
 @app.command("list", epilog="Example: frossl list backbones --like resnet")
 def list_(
-    kind: Annotated[str | None, typer.Argument(help=", ".join(KINDS), autocompletion=_kinds)] = None,
-    like: Annotated[str, typer.Option(help="Only names that contain this")] = "",
-    under: Annotated[str, typer.Option(help="Where runs are looked for")] = "runs",
+    kind: Annotated[
+        str | None, typer.Argument(help=f"One of {', '.join(KINDS)}", autocompletion=_kinds)
+    ] = None,
+    like: Annotated[str, typer.Option(help="Text that the names must contain")] = "",
+    under: Annotated[str, typer.Option(help="Folder to search for runs")] = "runs",
     json: Json = False,
 ) -> int:
-    """Names that the other commands know, and the runs that there are."""
-    from frossl import api
+    """List methods, backbones, data sets, view sets, recipes or runs."""
+    import frossl._api as api
 
-    found = {"runs": api.runs(under)} if kind == "runs" else api.names(kind)
+    found = {"runs": api.list_runs(under)} if kind == "runs" else api.list_names(kind)
     kinds = {title: {n: about for n, about in names.items() if like in n} for title, names in found.items()}
     if json:
         print_json(kinds)
@@ -134,11 +139,13 @@ def list_(
 
 @app.command(epilog="Example: frossl recipe default > mine.toml")
 def recipe(
-    name: Annotated[str, typer.Argument(help="See `frossl list recipes`", autocompletion=recipe_names)],
-    method: Annotated[str | None, typer.Option(help="As it is for this method")] = None,
+    name: Annotated[
+        str, typer.Argument(help="Name of the recipe; see `frossl list recipes`", autocompletion=recipe_names)
+    ],
+    method: Annotated[str | None, typer.Option(help="Method whose settings to print")] = None,
 ) -> int:
-    """Print a recipe, to start from: a complete run as TOML."""
-    from frossl import api
+    """Print a recipe as TOML: the complete settings of a run, to start from."""
+    import frossl._api as api
 
     typer.echo(api.recipe_text(name, method=method), nl=False)
     return 0

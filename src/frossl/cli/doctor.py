@@ -1,4 +1,4 @@
-"""`frossl doctor`: what was found, for a reader."""
+"""Command that checks the installation and the machine."""
 
 from __future__ import annotations
 
@@ -12,67 +12,74 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from frossl.api.examination import Examination
+    from frossl.health import DoctorReport
 
 STYLES = {"problem": "bold red", "hint": "yellow", "ok": "green"}
+"""Styles of the levels of a finding, worst first."""
 INDENT = 10
+"""Width of the labels in columns."""
 
 
 @app.command(epilog="Example: frossl doctor --test")
 def doctor(
     test: Annotated[
-        bool, typer.Option("--test", help="Compute too: loss, views, gather, a step; half a minute")
+        bool,
+        typer.Option("--test", help="Also run a loss, views, a gather and a training step (half a minute)"),
     ] = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps (default: the best one)")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Device: cpu, cuda or mps (default: the fastest one)")
+    ] = None,
     json: Json = False,
 ) -> int:
-    """Is all well here? Versions, devices, what is slow or missing, and what mends it."""
-    from frossl.live import Patient
+    """Check the installation: versions, devices, what is slow or missing, and how to fix it."""
+    from frossl.live import NonBlockingConsole
 
-    with Patient(stderr=True).status("computing on this device" if test else "looking around"):
-        found = _examined(test=test, device=device)
-    show(found, Patient(stderr=json))
+    with NonBlockingConsole(stderr=True).status(
+        "testing this device" if test else "checking the installation"
+    ):
+        found = _examine(test=test, device=device)
+    show(found, NonBlockingConsole(stderr=json))
     if json:
         print_json(found.to_json())
     return 0 if found.healthy else 1
 
 
-def _examined(*, test: bool, device: str | None) -> Examination:
+def _examine(*, test: bool, device: str | None) -> DoctorReport:
     from frossl.errors import FrosslError
 
     try:
-        from frossl.api.examination import doctor
-    except ImportError as error:  # nothing else of frossl would work either
+        from frossl.health import doctor
+    except ImportError as error:  # no other command would work either
         package = (error.name or "a package").partition(".")[0]
         hint = f"pip install --force-reinstall {package}"
         raise FrosslError(f"{package} cannot be imported ({error}); try {hint}") from None
     return doctor(test=test, device=device)  # type: ignore[arg-type]  # checked there
 
 
-def show(found: Examination, console: Console) -> None:
-    """Versions and hardware, what was found (worst first), and commands to be copied."""
+def show(found: DoctorReport, console: Console) -> None:
+    """Print versions and hardware, the findings (worst first), and commands that fix them."""
     from rich.text import Text
 
     for name, lines in _facts(found, console.width - INDENT).items():
-        _put(console, name, "bold", lines)
+        _print_labelled(console, name, "bold", lines)
     console.print()
     ordered = [finding for level in STYLES for finding in found.findings if finding.level == level]
     for finding in ordered:
         lines = [Text(finding.title), Text(finding.detail, style="dim")]
-        _put(console, finding.level, STYLES[finding.level], lines)
-    mends = {finding.mend: finding.title for finding in ordered if finding.mend}
-    if mends:
+        _print_labelled(console, finding.level, STYLES[finding.level], lines)
+    fixes = {finding.fix: finding.title for finding in ordered if finding.fix}
+    if fixes:
         console.print()
-        console.print(Text("to mend it", style="bold"))
-    for mend, title in mends.items():
+        console.print(Text("to fix it", style="bold"))
+    for fix, title in fixes.items():
         console.print(Text(f"# {title}", style="dim"), soft_wrap=True)
-        console.print(Text(mend), soft_wrap=True)
+        console.print(Text(fix), soft_wrap=True)
     console.print()
-    console.print(Text(_sum(found), style="bold"), soft_wrap=True)
+    console.print(Text(_summary(found), style="bold"), soft_wrap=True)
 
 
-def _put(console: Console, label: str, style: str, lines: list[Text]) -> None:
-    """Lines beside a label, wrapped to the right of it."""
+def _print_labelled(console: Console, label: str, style: str, lines: list[Text]) -> None:
+    """Print lines beside a label, wrapped to its right."""
     from rich.text import Text
 
     mark = f"{label:{INDENT}}"
@@ -83,8 +90,8 @@ def _put(console: Console, label: str, style: str, lines: list[Text]) -> None:
             mark = " " * INDENT
 
 
-def _facts(found: Examination, width: int) -> dict[str, list[Text]]:
-    """Few lines: what would be asked for in a report of a bug."""
+def _facts(found: DoctorReport, width: int) -> dict[str, list[Text]]:
+    """Return the lines about versions and hardware that a bug report needs."""
     from rich.text import Text
 
     hardware = found.hardware
@@ -92,7 +99,7 @@ def _facts(found: Examination, width: int) -> dict[str, list[Text]]:
     versions = [f"{name} {version}" for name, version in found.versions.items() if version]
     devices = [f"{d.device}: {d.name}, {_memory(d.memory, d.free)}" for d in found.devices]
     return {
-        "versions": [Text(line) for line in _packed(versions, width)],
+        "versions": [Text(line) for line in _joined_lines(versions, width)],
         "system": [Text(hardware.system)],
         "CPU": [
             Text(
@@ -101,12 +108,12 @@ def _facts(found: Examination, width: int) -> dict[str, list[Text]]:
             )
         ],
         "memory": [Text(_memory(hardware.memory, hardware.free))],
-        "devices": [Text(line) for line in devices or ["none beside the CPU"]],
+        "devices": [Text(line) for line in devices or ["CPU only"]],
     }
 
 
-def _packed(items: list[str], width: int) -> list[str]:
-    """As many on a line as fit; none is broken."""
+def _joined_lines(items: list[str], width: int) -> list[str]:
+    """Join items into lines of at most `width` columns, without breaking an item."""
     lines: list[str] = []
     for item in items:
         if lines and len(lines[-1]) + len(item) + 3 <= width:
@@ -117,15 +124,19 @@ def _packed(items: list[str], width: int) -> list[str]:
 
 
 def _memory(total: int | None, free: int | None) -> str:
+    from frossl.text import gigabytes
+
     if total is None:
         return "unknown"
-    return f"{total / 1e9:.1f} GB" + (f", {free / 1e9:.1f} GB free" if free is not None else "")
+    return gigabytes(total) + (f", {gigabytes(free)} free" if free is not None else "")
 
 
-def _sum(found: Examination) -> str:
+def _summary(found: DoctorReport) -> str:
     levels = [finding.level for finding in found.findings]
-    said = ", ".join(
+    counts = ", ".join(
         f"{levels.count(level) or 'no'} {level}{'s' * (levels.count(level) != 1)}"
         for level in ("problem", "hint")
     )
-    return f"{said}; computed on {found.tested}" if found.tested else f"{said} (--test computes too)"
+    return (
+        f"{counts}; tested on {found.tested}" if found.tested else f"{counts} (--test runs computations too)"
+    )

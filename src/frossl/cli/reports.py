@@ -1,4 +1,4 @@
-"""Commands that read run folders: pictures, tables, the page about a run."""
+"""Commands that read run folders: HTML reports, figures, comparisons, and the live display."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ RunArguments = Annotated[list[str], typer.Argument(help="Run folders")]
 def report(
     runs: RunArguments,
     out: Annotated[
-        str | None, typer.Option(help="The page (default: report.html of the run, or comparison.html)")
+        str | None,
+        typer.Option(
+            help="HTML file to write (default: RUN/report.html, or comparison.html for several runs)"
+        ),
     ] = None,
 ) -> int:
-    """One page about a run, or about several beside each other; it opens offline."""
-    from frossl import api
+    """Write an HTML report of one run, or a comparison of several, as a single offline file."""
+    import frossl._api as api
 
     say(f"report: {api.report(runs, out=out)}")
     return 0
@@ -29,10 +32,10 @@ def report(
 @app.command(epilog="Example: frossl watch runs/photos")
 def watch(
     run: RunArgument,
-    once: Annotated[bool, typer.Option("--once", help="Show how it is now, and leave")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show the current state and exit")] = False,
 ) -> int:
-    """How does it go? Look at a run from another terminal, until it ends; Ctrl-C leaves it alone."""
-    from frossl import api
+    """Show a run live from another terminal until it ends; Ctrl-C does not stop the run."""
+    import frossl._api as api
 
     api.watch(run, once=once)
     return 0
@@ -41,23 +44,24 @@ def watch(
 @app.command(epilog="Example: frossl spectrum runs/a runs/b --out spectrum.png")
 def spectrum(
     runs: RunArguments,
-    out: Annotated[str, typer.Option(help="The picture, as .png and .svg")] = "spectrum.png",
+    out: Annotated[str, typer.Option(help="Figure to write, as .png and .svg")] = "spectrum.png",
     features: Annotated[
-        bool, typer.Option("--features", help="Of the features, not the projections")
+        bool, typer.Option("--features", help="Use the features, not the projections")
     ] = False,
     relative: Annotated[
-        bool, typer.Option("--relative", help="Shares of their sum: many objectives see no scale")
+        bool,
+        typer.Option("--relative", help="Divide by their sum, as many objectives are invariant to scale"),
     ] = False,
     json: Json = False,
 ) -> int:
-    """How the eigenvalues went: the paper's figure, a panel for each run."""
-    from frossl import api
+    """Plot the eigenvalues of the embeddings over training, a panel for each run, as in the paper."""
+    import frossl._api as api
 
     found = api.spectrum(runs, out=out, of="features" if features else "z", relative=relative)
     for one in found:
-        told = f"saturates at step {one.saturation}" if one.saturation else "has not saturated"
+        summary = f"saturates at step {one.saturation}" if one.saturation else "has not saturated"
         count = len(one.eigenvalues[0])
-        say(f"{one.name}: {told}; λ1/λ{count} = {one.condition:.3g} at the end", to_stderr=json)
+        say(f"{one.name}: {summary}; λ1/λ{count} = {one.condition:.3g} at the end", to_stderr=json)
     say(f"spectrum: {Path(out).with_suffix('.png')}, {Path(out).with_suffix('.svg')}", to_stderr=json)
     if json:
         print_json({"runs": [one.to_json() for one in found]})
@@ -66,25 +70,27 @@ def spectrum(
 
 @app.command(epilog="Example: frossl compare runs/a runs/b --target 40 --out compare.png")
 def compare(
-    runs: Annotated[list[str], typer.Argument(help="Run folders; those that differ by seed count as one")],
+    runs: Annotated[
+        list[str], typer.Argument(help="Run folders; runs that differ only in their seed count as one")
+    ],
     target: Annotated[
-        float | None, typer.Option(help="Percent of online accuracy; when was it reached?")
+        float | None, typer.Option(help="Online accuracy in percent for which to report epochs and minutes")
     ] = None,
-    out: Annotated[str | None, typer.Option(help="A picture, as .png and .svg")] = None,
+    out: Annotated[str | None, typer.Option(help="Figure to write, as .png and .svg")] = None,
     json: Json = False,
 ) -> int:
-    """Runs beside each other: accuracy with its error, time and epochs to a target, cost."""
+    """Compare runs: accuracy with its standard error, epochs and time to a target, cost."""
     from rich.table import Table
-    from rich.text import Text  # a name may hold what rich takes for markup
+    from rich.text import Text  # a name may contain what rich reads as markup
 
-    from frossl import api
-    from frossl.live import Patient
+    import frossl._api as api
+    from frossl.live import NonBlockingConsole
 
     found = api.compare(runs, target=target, out=out)
     table = Table(title=Text(f"{found.protocol}; ± one standard error"), title_justify="left")
     table.add_column("")
     reached = f"to {found.target:g}% online"
-    for title in ("percent", "seeds", f"epochs {reached}", f"minutes {reached}", "ms a step", "peak GB"):
+    for title in ("percent", "seeds", f"epochs {reached}", f"minutes {reached}", "ms per step", "peak GB"):
         table.add_column(title, justify="right")
     for row in found.to_json()["arms"]:
         first, never = row["reached"], "never" if any(row["online"]) else "–"
@@ -97,14 +103,14 @@ def compare(
             f"{row['step_ms']:.0f}" if row["step_ms"] is not None else "",
             f"{row['memory_gb']:.1f}" if row["memory_gb"] is not None else "",
         )
-    Patient(stderr=json).print(table)
+    NonBlockingConsole(stderr=json).print(table)
     for pair in found.pairs:
         how = "separated" if pair.separated else "not separated"
-        said = f"{pair.better} − {pair.other}: {pair.difference:+.1f} ± {pair.error:.1f}, {how}"
-        say(said, to_stderr=json)
+        line = f"{pair.better} − {pair.other}: {pair.difference:+.1f} ± {pair.error:.1f}, {how}"
+        say(line, to_stderr=json)
     say(found.verdict(), to_stderr=json)
     if out is not None:
-        say(f"picture: {Path(out).with_suffix('.png')}, {Path(out).with_suffix('.svg')}", to_stderr=json)
+        say(f"figure: {Path(out).with_suffix('.png')}, {Path(out).with_suffix('.svg')}", to_stderr=json)
     if json:
         print_json(found.to_json())
     return 0

@@ -1,14 +1,14 @@
-"""Anything with images in it -> Batch(images, ids). Labels are kept apart and never enter a step."""
+"""Data sets: open, index, decode and load images. Labels are kept apart and never reach a training step."""
 
 from frossl.data.arrays import array_dataset, as_tensor
-from frossl.data.check import Findings, look_through
-from frossl.data.dataset import Dataset, Part, with_test
-from frossl.data.datasets import LARGEST, listed_dataset, open_dataset
+from frossl.data.check import DataReport, check_dataset
+from frossl.data.dataset import Dataset, Split, with_test
 from frossl.data.digests import copies_within
-from frossl.data.kept import Names
 from frossl.data.labels import Labels, held_out, stratified
 from frossl.data.loader import Loader
+from frossl.data.mmap import Names
 from frossl.data.named import NAMED
+from frossl.data.open import LARGEST, listed_dataset, open_dataset
 from frossl.data.pack import pack
 from frossl.data.sources import ArraySource, FileSource, Source, spread
 
@@ -16,20 +16,20 @@ __all__ = [
     "LARGEST",
     "NAMED",
     "ArraySource",
+    "DataReport",
     "Dataset",
     "FileSource",
-    "Findings",
     "Labels",
     "Loader",
     "Names",
-    "Part",
     "Source",
+    "Split",
     "array_dataset",
     "as_tensor",
+    "check_dataset",
     "copies_within",
     "held_out",
     "listed_dataset",
-    "look_through",
     "open_dataset",
     "pack",
     "spread",

@@ -1,4 +1,4 @@
-"""Look through data before a long run: what cannot be read, and what is there twice."""
+"""Check a data set before a long run: unreadable files and duplicate images."""
 
 from __future__ import annotations
 
@@ -15,63 +15,73 @@ from frossl.data.digests import content_digest
 from frossl.data.sources import Source
 from frossl.errors import TrainingError
 
-BLOCK = 256
+BLOCK_SIZE = 256
+"""Number of images that are decoded at a time."""
 
 
 @dataclass(frozen=True)
-class Findings:
-    """Of a data set that was looked through."""
+class DataReport:
+    """Result of checking a data set."""
 
     images: int
+    """Number of training images."""
     test_images: int
+    """Number of test images."""
     size: int
+    """Pixels along each side of the decoded images."""
     classes: tuple[str, ...]
+    """Names of the classes; empty if there are no labels."""
     bad_files: dict[str, str]
-    """With the reason; those to be tested on as `test: NAME`."""
+    """Unreadable files with the reason; names of the test split begin with `test: `."""
     copies: int
-    """Images to learn from that are, byte for byte, the same as an earlier one."""
+    """Number of training images that are exact copies of an earlier one."""
     crossing: tuple[tuple[str, str], ...]
-    """An image to learn from and one to be tested on that are the same."""
+    """Pairs of a training image and a test image that are exact copies."""
 
 
-def look_through(data: Dataset, *, progress: Callable[[int, int], None] | None = None) -> Findings:
-    """Decode every image, and compare their contents."""
+def check_dataset(data: Dataset, *, progress: Callable[[int, int], None] | None = None) -> DataReport:
+    """Decode every image and find exact copies.
+
+    Args:
+        data: The data set.
+        progress: Callback that receives the numbers of images done and of all images.
+    """
     train, test = data.train.source, data.test.source if data.test is not None else None
     total = len(train) + (len(test) if test is not None else 0)
 
-    def told(done: int) -> None:
+    def report(done: int) -> None:
         if progress is not None:
             progress(done, total)
 
     first: dict[bytes, int] = {}
-    known = _contents(train, told)
-    for i, content in known.items():
-        first.setdefault(content, i)
-    held = _contents(test, lambda done: told(len(train) + done)) if test is not None else {}
+    train_digests = _digests(train, report)
+    for i, digest in train_digests.items():
+        first.setdefault(digest, i)
+    test_digests = _digests(test, lambda done: report(len(train) + done)) if test is not None else {}
     bad_test = test.bad_files() if test is not None else {}
-    crossing = [(first[content], i) for i, content in held.items() if content in first]
-    return Findings(
+    crossing = [(first[digest], i) for i, digest in test_digests.items() if digest in first]
+    return DataReport(
         images=len(train),
         test_images=total - len(train),
         size=data.size,
         classes=data.train.labels.names if data.train.labels is not None else (),
         bad_files=train.bad_files() | {f"test: {name}": why for name, why in bad_test.items()},
-        copies=len(known) - len(first),
+        copies=len(train_digests) - len(first),
         crossing=tuple((train.name(a), test.name(b)) for a, b in crossing) if test is not None else (),
     )
 
 
-def _contents(source: Source, told: Callable[[int], None]) -> dict[int, bytes]:
-    """A hash of every image that can be decoded, by id."""
+def _digests(source: Source, report: Callable[[int], None]) -> dict[int, bytes]:
+    """Return the content digest of every image that can be decoded, by id."""
     found: dict[int, bytes] = {}
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for start in range(0, len(source), BLOCK):
-            ids = torch.arange(start, min(start + BLOCK, len(source)))
+        for start in range(0, len(source), BLOCK_SIZE):
+            ids = torch.arange(start, min(start + BLOCK_SIZE, len(source)))
             try:
                 good = ids[source.read(ids).ids == ids].tolist()
-            except TrainingError:  # not one of all files is left to stand in
+            except TrainingError:  # no readable file is left that could replace a bad one
                 good = []
-            hashes = zip(good, pool.map(partial(content_digest, source), good), strict=True)
-            found |= {id: hashed for id, hashed in hashes if hashed is not None}
-            told(start + len(ids))
+            digests = zip(good, pool.map(partial(content_digest, source), good), strict=True)
+            found |= {id: digest for id, digest in digests if digest is not None}
+            report(start + len(ids))
     return found

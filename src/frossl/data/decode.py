@@ -1,7 +1,7 @@
-"""The bytes of one image file -> uint8 pixels.
+"""Decode image files to uint8 pixels.
 
-JPEG by simplejpeg (libjpeg-turbo, decoded at a smaller scale where that is enough) if it is installed;
-everything else, and everywhere else, by Pillow. Both give the same pixels (tests: to 2 of 255).
+JPEG files are decoded by simplejpeg (libjpeg-turbo, at a smaller scale where that is enough) if it is
+installed; everything else by Pillow. Both give the same pixels (tests: to 2 of 255).
 """
 
 from __future__ import annotations
@@ -17,44 +17,45 @@ from PIL import Image, ImageOps
 
 try:
     import simplejpeg
-except ImportError:  # an extra
+except ImportError:  # an optional dependency
     simplejpeg = None
 
 Pixels = NDArray[np.uint8]
 
-MOST_PIXELS = 1 << 27
-"""Images of more pixels (134 million) are refused by their header, before anything is decoded."""
+MAX_PIXELS = 1 << 27
+"""Largest number of pixels of an image (134 million); larger ones are rejected before they are decoded."""
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
-"""What is opened, whatever a file is called: others run programs (PostScript) or hold no photographs."""
+"""Formats that are opened, whatever the file name: others run programs (PostScript) or are no photographs."""
 
-HEADER = 1 << 18
-"""Bytes that are searched for a word on which way is up; larger headers are rare."""
+HEADER_BYTES = 1 << 18
+"""Number of bytes that are searched for an orientation tag; larger headers are rare."""
 
-Image.init()  # all formats known before threads ask for them
+Image.init()  # load all formats before threads need them
 
 
 class BadFile(Exception):
-    """A file that cannot be read as an image; the message says why."""
+    """File that cannot be read as an image; the message is the reason."""
 
 
 def _reason(error: Exception) -> str:
-    """The same in every run: Pillow names the place in memory of what it was given."""
+    """Return the message of an error without the memory addresses that Pillow adds, so that every run gives
+    the same."""
     return f"{type(error).__name__}: {re.sub(' ?<_io.BytesIO object at 0x[0-9a-f]+>', '', str(error))}"
 
 
 def _check(width: int, height: int) -> None:
-    if width * height > MOST_PIXELS:
+    if width * height > MAX_PIXELS:
         raise BadFile(f"{width} × {height} pixels are too many")
 
 
 def open_image(file: str | Path | BinaryIO) -> Image.Image:
-    """An image of one of the documented formats, its pixels not yet decoded."""
+    """Open an image of one of the supported formats without decoding its pixels."""
     return Image.open(file, formats=FORMATS)
 
 
 def short_side(data: bytes) -> int:
-    """Pixels along the shorter side, from the header alone."""
+    """Return the pixels along the shorter side of an encoded image, from its header."""
     try:
         with open_image(io.BytesIO(data)) as image:
             _check(*image.size)
@@ -66,7 +67,18 @@ def short_side(data: bytes) -> int:
 
 
 def decode(data: bytes, size: int) -> Pixels:
-    """uint8 (3, size, size): upright, RGB, the shorter side scaled to size, the central square."""
+    """Decode an image: upright, RGB, its shorter side resized to `size`, cropped to the central square.
+
+    Args:
+        data: Bytes of the encoded image.
+        size: Pixels along each side of the result.
+
+    Returns:
+        Pixels, uint8 (3, size, size).
+
+    Raises:
+        BadFile: If the bytes cannot be decoded.
+    """
     try:
         image = _by_simplejpeg(data, size) if simplejpeg is not None else None
         upright = _by_pillow(data, size) if image is None else image
@@ -79,8 +91,8 @@ def decode(data: bytes, size: int) -> Pixels:
 
 
 def _by_simplejpeg(data: bytes, size: int) -> Image.Image | None:
-    """None for what it does not decode, or not upright."""
-    header = data[:HEADER]
+    """Decode with simplejpeg; None if it does not support the file, or the file may need to be rotated."""
+    header = data[:HEADER_BYTES]
     if not simplejpeg.is_jpeg(data) or b"Exif" in header or b"tiff:Orientation" in header:
         return None
     height, width, space, _ = simplejpeg.decode_jpeg_header(data)
@@ -95,11 +107,11 @@ def _by_pillow(data: bytes, size: int) -> Image.Image:
     with open_image(io.BytesIO(data)) as image:
         _check(*image.size)
         image.draft("RGB", (2 * size, 2 * size))  # JPEG: decode no more pixels than needed
-        return _in_color(ImageOps.exif_transpose(image))
+        return _to_rgb(ImageOps.exif_transpose(image))
 
 
-def _in_color(image: Image.Image) -> Image.Image:
-    """RGB; 16 bits are scaled to 8, which Pillow would clip."""
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Convert to RGB; 16 bits are scaled to 8, which Pillow would clip."""
     if image.mode.startswith("I"):
         image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
     return image.convert("RGB")

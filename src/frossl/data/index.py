@@ -1,6 +1,6 @@
-"""Which image files lie below a folder: found once, kept in the user's cache, never in the data.
+"""Index of the image files below a folder, cached in the user's cache folder, never in the data.
 
-A folder whose modification time is what it was is not scanned again, so a second start costs one `stat` for
+A folder whose modification time has not changed is not scanned again, so a second start costs one `stat` for
 each folder, not one for each file.
 """
 
@@ -16,63 +16,71 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from frossl.data.kept import Names, keep_arrays, kept_arrays
+from frossl.data.mmap import Names, load_arrays, save_arrays
 from frossl.runs import is_run
 
 EXTENSIONS = (b".jpg", b".jpeg", b".png", b".webp", b".bmp", b".tif", b".tiff")
-VERSION = b"2 "
-"""Of what is kept: version 0.1.0 took pictures in run folders for data."""
-MARK = b"provenance.json"
-"""In a folder that holds this file, a run may be kept: what it writes is not data."""
-UNSURE = 2_000_000_000
-"""Nanoseconds: a folder that changed so shortly before it was scanned may have changed again unseen."""
+CACHE_VERSION = b"2 "
+"""Version of the cached index; that of version 0.1.0 included pictures in run folders."""
+PROVENANCE_FILE = b"provenance.json"
+"""File that marks a run folder, whose pictures are not data."""
+RECENT_NS = 2_000_000_000
+"""Nanoseconds after a change within which a folder may change again without a new modification time."""
 
 Found = Callable[[int], None]
-"""Told how many files have been found so far."""
+"""Progress callback that receives the number of files found so far."""
 
 
 @dataclass
 class _Folder:
-    """What one folder held when it was scanned."""
+    """Content of a folder when it was scanned."""
 
     changed: int
-    """Its modification time in nanoseconds; −1 where it is not to be trusted."""
+    """Modification time in nanoseconds; −1 if it cannot be trusted."""
     files: list[bytes] = field(default_factory=list)
+    """Names of the image files."""
     sizes: list[int] = field(default_factory=list)
+    """Bytes of each image file."""
     subfolders: list[bytes] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Index:
-    """Image files below a folder, sorted by their relative paths: an id is a row of this."""
+    """Index of the image files below a folder, sorted by relative path: an id is a row of the index."""
 
     names: Names
+    """Relative paths of the files."""
     sizes: NDArray[np.int64]
+    """Bytes of each file."""
     folders: Names
-    """Every folder by its relative path: nothing, `a/`, `a/b/`, …"""
+    """Relative paths of all folders: the empty path, `a/`, `a/b/`, …"""
     folder_of: NDArray[np.int32]
-    """Of each file, the number of its folder."""
-    closed: dict[str, str]
-    """Folders that could not be opened, with the reason."""
+    """Number of each file's folder."""
+    unreadable: dict[str, str]
+    """Folders that could not be listed, with the reason."""
 
     @property
     def digest(self) -> str:
-        """Changes when a file comes, goes, or has another size."""
+        """Digest that changes when a file is added, removed, or has another size."""
         return self.names.digest(self.sizes)
 
 
 def index_folder(root: Path, *, cache: Path | None = None, found: Found | None = None) -> Index:
-    """Find every image file below `root`. Hidden files and folders and frossl's own run folders are left out;
-    links to folders are followed.
+    """Index every image file below a folder.
 
-    cache: a folder where what was found is kept for the next time.
+    Hidden files and folders and frossl's own run folders are skipped; links to folders are followed.
+
+    Args:
+        root: The folder.
+        cache: Folder where the index is cached; None for no cache.
+        found: Callback that receives the number of files found so far.
     """
     top = os.fsencode(root)
-    file = cache and cache / f"{hashlib.sha256(VERSION + os.path.realpath(top)).hexdigest()[:32]}.index"
-    kept = _read(file) if file else None
-    if kept is not None and _unchanged(*kept, top):
-        return kept[0]
-    folders, closed = _scan(top, _by_folder(*kept) if kept is not None else {}, found)
+    file = cache and cache / f"{hashlib.sha256(CACHE_VERSION + os.path.realpath(top)).hexdigest()[:32]}.index"
+    cached = _read(file) if file else None
+    if cached is not None and _unchanged(*cached, top):
+        return cached[0]
+    folders, unreadable = _scan(top, _by_folder(*cached) if cached is not None else {}, found)
     rows = sorted(
         (relative + name, size)
         for relative, folder in folders.items()
@@ -82,9 +90,9 @@ def index_folder(root: Path, *, cache: Path | None = None, found: Found | None =
     sizes = np.fromiter((size for _, size in rows), np.int64, len(rows))
     number = {relative: i for i, relative in enumerate(folders)}
     folder_of = np.fromiter((number[name[: name.rfind(b"/") + 1]] for name, _ in rows), np.int32, len(rows))
-    closed_names = {os.fsdecode(relative): reason for relative, reason in closed.items()}
-    index = Index(names, sizes, Names.of(folders), folder_of, closed_names)
-    if file and not closed:
+    unreadable_names = {os.fsdecode(relative): reason for relative, reason in unreadable.items()}
+    index = Index(names, sizes, Names.of(folders), folder_of, unreadable_names)
+    if file and not unreadable:
         _write(file, index, np.array([folder.changed for folder in folders.values()], np.int64))
     return index
 
@@ -92,9 +100,9 @@ def index_folder(root: Path, *, cache: Path | None = None, found: Found | None =
 def _scan(
     top: bytes, known: dict[bytes, _Folder], found: Found | None
 ) -> tuple[dict[bytes, _Folder], dict[bytes, str]]:
-    """Folder after folder by its relative path (`b""`, `b"a/"`), from memory where it has not changed."""
+    """List every folder by its relative path (`b""`, `b"a/"`); unchanged ones are taken from `known`."""
     folders: dict[bytes, _Folder] = {}
-    closed: dict[bytes, str] = {}
+    unreadable: dict[bytes, str] = {}
     seen: set[tuple[int, int]] = set()
     waiting, count = [b""], 0
     while waiting:
@@ -102,30 +110,32 @@ def _scan(
         path = os.path.join(top, relative)
         try:
             status = os.stat(path)
-            if (status.st_dev, status.st_ino) in seen:  # a link to what was seen, perhaps in a circle
-                folders[relative[: relative.rfind(b"/", 0, -1) + 1]].changed = -1  # it may be real tomorrow
+            if (status.st_dev, status.st_ino) in seen:  # a link to a folder that was listed, perhaps a cycle
+                folders[
+                    relative[: relative.rfind(b"/", 0, -1) + 1]
+                ].changed = -1  # the link may be replaced by a folder
                 continue
             seen.add((status.st_dev, status.st_ino))
             before = known.get(relative)
             unchanged = before is not None and before.changed == status.st_mtime_ns
-            folder = before if before is not None and unchanged else _list(path, status.st_mtime_ns)
+            folder = before if before is not None and unchanged else _scan_folder(path, status.st_mtime_ns)
         except OSError as error:
-            closed[relative] = error.strerror or str(error)
+            unreadable[relative] = error.strerror or str(error)
             continue
         folders[relative] = folder
         waiting += [relative + name + b"/" for name in sorted(folder.subfolders, reverse=True)]
         count += len(folder.files)
         if found is not None:
             found(count)
-    return folders, closed
+    return folders, unreadable
 
 
-def _list(path: bytes, changed: int) -> _Folder:
-    sure = time.time_ns() - changed > UNSURE
-    folder = _Folder(changed if sure else -1)
+def _scan_folder(path: bytes, changed: int) -> _Folder:
+    reliable = time.time_ns() - changed > RECENT_NS
+    folder = _Folder(changed if reliable else -1)
     with os.scandir(path or b".") as scanned:
         entries = list(scanned)
-        if any(entry.name == MARK for entry in entries) and is_run(path or b"."):
+        if any(entry.name == PROVENANCE_FILE for entry in entries) and is_run(path or b"."):
             return folder
         for entry in entries:
             name = entry.name
@@ -142,7 +152,7 @@ def _list(path: bytes, changed: int) -> _Folder:
 def _is_folder(entry: os.DirEntry[bytes]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that leads to itself: named as a bad file when it is read
+    except OSError:  # a link to itself: reported as a bad file when it is read
         return False
 
 
@@ -153,26 +163,26 @@ def _size(entry: os.DirEntry[bytes]) -> int:
         return -1
 
 
-Kept = tuple[Index, NDArray[np.int64]]
+CachedIndex = tuple[Index, NDArray[np.int64]]
 """An index and the modification time of each of its folders."""
 
 
 def _write(path: Path, index: Index, changed: NDArray[np.int64]) -> None:
     names, folders = index.names, index.folders
-    whole = [names.ends, index.sizes, folders.ends, changed]
-    keep_arrays(path, [*whole, index.folder_of, names.array(), folders.array()])
+    int64_arrays = [names.ends, index.sizes, folders.ends, changed]
+    save_arrays(path, [*int64_arrays, index.folder_of, names.array(), folders.array()])
 
 
-def _read(path: Path) -> Kept | None:
-    kept = kept_arrays(path, [np.int64] * 4 + [np.int32, np.uint8, np.uint8])
-    if kept is None:
+def _read(path: Path) -> CachedIndex | None:
+    arrays = load_arrays(path, [np.int64] * 4 + [np.int32, np.uint8, np.uint8])
+    if arrays is None:
         return None
-    ends, sizes, folder_ends, changed, folder_of, names, folders = kept
+    ends, sizes, folder_ends, changed, folder_of, names, folders = arrays
     index = Index(Names(names, ends), sizes, Names(folders, folder_ends), folder_of, {})
     counts = (len(sizes), len(folder_of), len(changed)) == (len(ends), len(ends), len(folder_ends))
-    placed = not len(folder_of) or 0 <= folder_of.min() <= folder_of.max() < len(folder_ends)
-    whole = counts and placed and index.names.is_whole() and index.folders.is_whole()
-    return (index, changed) if whole else None
+    in_range = not len(folder_of) or 0 <= folder_of.min() <= folder_of.max() < len(folder_ends)
+    valid = counts and in_range and index.names.is_valid() and index.folders.is_valid()
+    return (index, changed) if valid else None
 
 
 def _unchanged(index: Index, changed: NDArray[np.int64], top: bytes) -> bool:
@@ -186,15 +196,15 @@ def _unchanged(index: Index, changed: NDArray[np.int64], top: bytes) -> bool:
 
 
 def _by_folder(index: Index, changed: NDArray[np.int64]) -> dict[bytes, _Folder]:
-    places = list(index.folders.raws())
-    folders = {place: _Folder(when) for place, when in zip(places, changed.tolist(), strict=True)}
-    for relative in places[1:]:
+    paths = list(index.folders.raws())
+    folders = {path: _Folder(when) for path, when in zip(paths, changed.tolist(), strict=True)}
+    for relative in paths[1:]:
         parent = relative[: relative.rfind(b"/", 0, -1) + 1]
         folders[parent].subfolders.append(relative[len(parent) : -1])
     for raw, size, number in zip(
         index.names.raws(), index.sizes.tolist(), index.folder_of.tolist(), strict=True
     ):
-        folder = folders[places[number]]
-        folder.files.append(raw[len(places[number]) :])
+        folder = folders[paths[number]]
+        folder.files.append(raw[len(paths[number]) :])
         folder.sizes.append(size)
     return folders

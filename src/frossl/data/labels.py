@@ -1,4 +1,4 @@
-"""Labels by id. Looked up in evaluation and watches only, never in a step."""
+"""Labels by id. They are used in evaluation and online diagnostics, never in the loss."""
 
 from __future__ import annotations
 
@@ -13,16 +13,23 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Labels:
-    """int64 (N,), −1 = none, and the names of the classes."""
+    """Labels of images, and the names of their classes."""
 
     values: Tensor
+    """Class number of each image, int64 (N,); −1 for none."""
     names: tuple[str, ...]
+    """Names of the classes, by number."""
 
 
 def named_labels(given: Sequence[str | None], names: Sequence[str] | None = None) -> Labels | None:
-    """Labels by the names of their classes; None unless there are at least two, and one of them is given.
+    """Build labels from the class name of each image.
 
-    names: those of the classes, where they are known already.
+    Args:
+        given: Class name of each image; None if it has none.
+        names: Names of all classes, if they are known; by default those that occur, sorted.
+
+    Returns:
+        The labels; None if there are fewer than two classes, or no image has one of them.
     """
     found = {name for name in given if name is not None}
     known = tuple(names or sorted(found))
@@ -33,10 +40,17 @@ def named_labels(given: Sequence[str | None], names: Sequence[str] | None = None
 
 
 def class_folder_labels(paths: Sequence[str], names: Sequence[str] | None = None) -> Labels | None:
-    """The first folder of each relative path as its class; where all lie in one, the next."""
+    """Build labels from class folders: the first folder of each path that is not common to all paths.
+
+    Args:
+        paths: Relative path of each image.
+        names: Names of all classes, if they are known.
+    """
     start, known = 0, set(names or ())
     ends = (end(paths, default="").split("/")[:-1] for end in (min, max))
-    for folder, last in zip(*ends, strict=False):  # what these two lie in, all between them lie in
+    for folder, last in zip(
+        *ends, strict=False
+    ):  # folders common to the first and the last path are common to all
         if folder != last or folder in known:
             break
         start += len(folder) + 1
@@ -45,37 +59,53 @@ def class_folder_labels(paths: Sequence[str], names: Sequence[str] | None = None
 
 
 def stratified(labels: Tensor | None, images: int, *, fraction: float, seed: int) -> Tensor:
-    """Ids of a fraction of the images, of every class alike (the unlabelled are a class), at least one."""
+    """Return a stratified sample of ids: the same fraction of every class, at least one image of each.
+
+    Args:
+        labels: Class number of each image, int64 (N,); images with −1 form a class. None for one class.
+        images: Number of images, N.
+        fraction: Share of the images.
+        seed: Seed that selects the images.
+    """
     generator = torch.Generator().manual_seed(seed)
     values = torch.zeros(images, dtype=torch.int64) if labels is None else labels
     chosen = []
     for value in values.unique():
         ids = (values == value).nonzero()[:, 0]
-        among = torch.randperm(len(ids), generator=generator)
-        chosen.append(ids[among[: max(1, round(fraction * len(ids)))]])
+        order = torch.randperm(len(ids), generator=generator)
+        chosen.append(ids[order[: max(1, round(fraction * len(ids)))]])
     return torch.cat(chosen).sort().values
 
 
 def held_out(labels: Tensor, *, copies: Tensor | None = None, share: float = 0.2) -> Tensor:
-    """bool (N,): the same share of every class, chosen by a hash of the id, so the same in every run.
+    """Select the same share of every class, by a hash of the id, so that every run selects the same images.
 
-    copies: int64 (N,), equal for images that are exact copies of each other (`copies_within`); they are held
-    out together, by the hash of the first of them, or not at all, so a class with copies may have some images
-    more or fewer than its share. Without copies, it is the same images whether `copies` is given or not.
+    Args:
+        labels: Class number of each image, int64 (N,); images with −1 are never selected.
+        copies: Group number of each image, int64 (N,), equal for exact copies (`copies_within`). Copies are
+            held out together, by the hash of the first of them, or not at all, so a class with copies may
+            have some images more or fewer than its share. If there are no copies, the result is the same as
+            without this argument.
+        share: Share of every class.
+
+    Returns:
+        Mask, bool (N,): True for images that are held out.
     """
-    values, together = labels.tolist(), dict[int, list[int]]()
+    values, groups = labels.tolist(), dict[int, list[int]]()
     for i, group in enumerate(range(len(values)) if copies is None else copies.tolist()):
         if values[i] >= 0:
-            together.setdefault(group, []).append(i)
+            groups.setdefault(group, []).append(i)
     left = {value: round(share * count) for value, count in Counter(values).items()}
 
     def rank(ids: list[int]) -> bytes:
         return hashlib.sha256(f"held out {ids[0]}".encode()).digest()
 
     found: list[int] = []
-    for ids in sorted(together.values(), key=rank):
+    for ids in sorted(groups.values(), key=rank):
         counts = Counter(values[i] for i in ids)
-        if all(count < 2 * left[value] for value, count in counts.items()):  # nearer to every share
+        if all(
+            count < 2 * left[value] for value, count in counts.items()
+        ):  # brings every class nearer to its share
             found += ids
             for value, count in counts.items():
                 left[value] -= count

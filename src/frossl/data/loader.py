@@ -1,4 +1,4 @@
-"""Batches in an order that is a pure function of (seed, epoch), read a little ahead."""
+"""Loader of batches, in an order that is a pure function of (seed, epoch), with prefetching."""
 
 from __future__ import annotations
 
@@ -14,31 +14,50 @@ from frossl.data.sources import Source
 from frossl.types import Batch, Clock
 
 READ_AHEAD = 2
-
-
+"""Number of batches that are prefetched."""
 WINDOW = 16
-"""Of more archives than these, so many are read at a time: their images are shuffled among each other."""
+"""Number of archives that are read at a time if there are more; images are shuffled within such a window."""
 
 
-@lru_cache(maxsize=2)  # asked for once a step; a million ids take tens of milliseconds to shuffle
+@lru_cache(maxsize=2)  # called once a step; a million ids take tens of milliseconds to shuffle
 def epoch_order(images: int, *, seed: int, epoch: int, shard_ends: tuple[int, ...] = ()) -> Tensor:
-    """Every id once, shuffled; those of many archives one window of archives after the other, so that a
-    disk or a network reads each from its beginning to its end, and memory holds no more than a window."""
+    """Return every id once, shuffled.
+
+    With more than `WINDOW` archives, archives are shuffled and then images within each window of them, so
+    that a disk or a network reads each archive from its beginning to its end, and memory holds no more than
+    a window.
+
+    Args:
+        images: Number of images.
+        seed: Seed of the run.
+        epoch: Number of the epoch.
+        shard_ends: Id after the last image of each archive; empty if there is one archive or none.
+    """
     generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % (1 << 63))
     if len(shard_ends) <= WINDOW:
         return torch.randperm(images, generator=generator)
     bounds = list(zip((0, *shard_ends), shard_ends, strict=False))
     windows = torch.randperm(len(bounds), generator=generator).split(WINDOW)
     ids = [torch.cat([torch.arange(*bounds[shard]) for shard in window.tolist()]) for window in windows]
-    return torch.cat([among[torch.randperm(len(among), generator=generator)] for among in ids])
+    return torch.cat([window[torch.randperm(len(window), generator=generator)] for window in ids])
 
 
 class Loader:
-    """Iterates (batch, clock) from any step on. The last images of an epoch that do not fill a batch wait
-    for another epoch; a source smaller than a batch gives batches of all its images.
+    """Loader of batches and their clocks, from any step on.
 
-    rank, processes: each process reads its share of every batch, one after the other in the batch's order,
-    so that a step's images are the same for any number of processes. steps: the end, in place of `epochs`.
+    The last images of an epoch that do not fill a batch are left out of that epoch; a source smaller than a
+    batch gives batches of all its images. Each process reads a contiguous share of every batch, so the images
+    of a step are the same for any number of processes.
+
+    Args:
+        source: The images.
+        batch_size: Number of images in a batch, over all processes.
+        epochs: Number of epochs.
+        steps: Number of steps; if given, it replaces `epochs`.
+        seed: Seed of the order.
+        max_steps: Step at which the iteration ends early; the clock's total stays the same.
+        rank: Number of this process.
+        processes: Number of processes.
     """
 
     def __init__(
@@ -61,20 +80,22 @@ class Loader:
         self.last = min(self.total, max_steps) if max_steps is not None else self.total
 
     def clock(self, step: int) -> Clock:
+        """Return the clock of a step."""
         return Clock(step, self.total, step // self.steps_per_epoch, self.seed)
 
     def ids(self, step: int) -> Tensor:
-        """Of the whole batch."""
+        """Return the ids of a step's whole batch."""
         epoch, ends = step // self.steps_per_epoch, self.source.shard_ends
         order = epoch_order(len(self.source), seed=self.seed, epoch=epoch, shard_ends=ends)
         start = step % self.steps_per_epoch * self.batch_size
         return order[start : start + self.batch_size]
 
     def share(self, step: int) -> Tensor:
-        """Of this process."""
+        """Return the ids of a step that this process reads."""
         return self.ids(step).tensor_split(self.processes)[self.rank]
 
     def batches(self, start: int = 0) -> Iterator[tuple[Batch, Clock]]:
+        """Yield the batches of this process and their clocks, from step `start` on."""
         with ThreadPoolExecutor(1, thread_name_prefix="loader") as reader:
             pending: deque[Future[Batch]] = deque()
             for step in range(start, self.last + READ_AHEAD):

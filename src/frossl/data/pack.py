@@ -1,10 +1,10 @@
-"""Decode once: a folder with every image as raw pixels of one size, read by memory map.
+"""Packs: folders with every image decoded to raw pixels of one size, read by memory map.
 
-pack.json    what it is, how many images, their size, a checksum; written last
-images.bin   uint8 (N, C, S, S), one after the other
-names.npz    where each came from
-labels.npy   their labels, if there are any
-test/        the same again for the images to be tested on, if there are any
+pack.json    version, number of images, their size, a checksum; written last
+images.bin   uint8 (N, C, S, S), one image after the other
+names.npz    names of the files that the images come from
+labels.npy   labels, if there are any
+test/        the same files for the test split, if there is one
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
-from frossl.data.dataset import Dataset, Part, Statistics
-from frossl.data.kept import Names
+from frossl.data.dataset import Dataset, Split, Statistics
 from frossl.data.labels import Labels
+from frossl.data.mmap import Names
 from frossl.data.sources import Source
 from frossl.errors import InputError, first_line
 from frossl.runs.folder import remove_if_empty, write_atomically
@@ -34,7 +34,9 @@ from frossl.runs.lock import FolderLock, contents, remove_abandoned
 from frossl.types import Batch
 
 VERSION = 1
-BLOCK = 256
+"""Version of the format, in pack.json."""
+BLOCK_SIZE = 256
+"""Number of images that are written at a time."""
 
 
 def _is_count(value: object) -> bool:
@@ -42,7 +44,7 @@ def _is_count(value: object) -> bool:
 
 
 def _is_statistics(value: object) -> bool:
-    """[mean, std], each a list of numbers that work."""
+    """Return whether a value is [mean, std], each a list of finite numbers, the deviations above 0."""
     if not isinstance(value, list) or len(value) != 2 or not all(isinstance(part, list) for part in value):
         return False
     plain = all(type(x) in (int, float) and abs(x) < math.inf for part in value for x in part)
@@ -53,7 +55,7 @@ def _is_names(value: object) -> bool:
     return value is None or (isinstance(value, list) and all(isinstance(name, str) for name in value))
 
 
-DESCRIBED: dict[str, Callable[[object], bool]] = {
+PACK_KEYS: dict[str, Callable[[object], bool]] = {
     "images": _is_count,
     "size": _is_count,
     "channels": _is_count,
@@ -63,21 +65,25 @@ DESCRIBED: dict[str, Callable[[object], bool]] = {
     "source": lambda value: isinstance(value, str),
     "digest": lambda value: isinstance(value, str),
 }
-"""What `pack.json` says, and what each value must be."""
+"""Keys of `pack.json`, each with a function that returns whether a value is valid."""
 
 Progress = Callable[[int, int], None]
-"""Told how many images are done, of how many."""
+"""Progress callback that receives the numbers of images done and of all images."""
 
 
 class PackedSource:
-    """Images of a packed folder."""
+    """Source of the images of a pack.
+
+    Args:
+        folder: The folder of the pack, or its `test` folder.
+        rows: Rows of the images to use; by default all.
+    """
 
     shard_ends = ()
     names = None
 
     def __init__(self, folder: Path, rows: NDArray[np.int64] | None = None) -> None:
-        """rows: those of its images that count; all, if not given."""
-        self.folder, known = folder, _described(folder)
+        self.folder, known = folder, _read_description(folder)
         self.size, self.channels, self.digest = known["size"], known["channels"], known["digest"]
         file, shape = folder / "images.bin", (known["images"], self.channels, self.size, self.size)
         if not file.is_file() or file.stat().st_size != math.prod(shape):
@@ -113,20 +119,22 @@ class PackedSource:
 
 
 def is_packed(folder: Path) -> bool:
+    """Return whether a folder holds a complete pack."""
     return (folder / "pack.json").is_file()
 
 
 def open_packed(folder: Path) -> Dataset:
-    test = _part(folder / "test") if is_packed(folder / "test") else None
-    known = _described(folder)
+    """Open the data set of a pack."""
+    test = _open_split(folder / "test") if is_packed(folder / "test") else None
+    known = _read_description(folder)
     mean, std = known["statistics"]
-    return Dataset(str(folder), _part(folder), test, (tuple(mean), tuple(std)))
+    return Dataset(str(folder), _open_split(folder), test, (tuple(mean), tuple(std)))
 
 
-def _part(folder: Path) -> Part:
-    source, names = PackedSource(folder), _described(folder)["classes"]
+def _open_split(folder: Path) -> Split:
+    source, names = PackedSource(folder), _read_description(folder)["classes"]
     if names is None:
-        return Part(source, None)
+        return Split(source, None)
     try:
         values = npy.open_memmap(folder / "labels.npy", mode="r")
         if values.dtype != np.int64 or values.shape != (len(source),):
@@ -137,29 +145,37 @@ def _part(folder: Path) -> Part:
         raise InputError(
             f"{folder / 'labels.npy'} is damaged ({first_line(error)}); pack the images again"
         ) from None
-    return Part(source, Labels(torch.from_numpy(np.array(values)), tuple(names)))
+    return Split(source, Labels(torch.from_numpy(np.array(values)), tuple(names)))
 
 
-def _described(folder: Path) -> dict[str, Any]:
+def _read_description(folder: Path) -> dict[str, Any]:
     try:
         known: dict[str, Any] = json.loads((folder / "pack.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{folder / 'pack.json'} cannot be read ({error}); pack the images again") from None
-    if not isinstance(known, dict) or known.get("version") != VERSION or not known.keys() >= DESCRIBED.keys():
+    if not isinstance(known, dict) or known.get("version") != VERSION or not known.keys() >= PACK_KEYS.keys():
         raise InputError(f"{folder} was packed by another version of frossl; pack the images again")
-    for name, fits in DESCRIBED.items():
+    for name, fits in PACK_KEYS.items():
         if not fits(known[name]):
-            said = repr(known[name])[:60]
-            raise InputError(f"{folder / 'pack.json'} says {name} = {said}; pack the images again")
+            shown = repr(known[name])[:60]
+            raise InputError(f"{folder / 'pack.json'} says {name} = {shown}; pack the images again")
     if [len(numbers) for numbers in known["statistics"]] != [known["channels"]] * 2:
         raise InputError(f"{folder / 'pack.json'} has other statistics than channels; pack the images again")
     return known
 
 
 def pack(data: Dataset, out: Path, *, progress: Progress | None = None) -> None:
-    """Write the images of a data set as they are read. What was begun goes on; what is there is checked.
+    """Write the decoded images of a data set to a pack.
 
-    Files that cannot be read are left out.
+    An interrupted pack is continued; a complete one is verified. Unreadable files are left out.
+
+    Args:
+        data: The data set.
+        out: Folder for the pack.
+        progress: Callback that receives the numbers of images done and of all images.
+
+    Raises:
+        InputError: If the folder holds something else or other images, or the images are not square.
     """
     _check_free(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -173,51 +189,51 @@ def pack(data: Dataset, out: Path, *, progress: Progress | None = None) -> None:
 def _pack(data: Dataset, out: Path, progress: Progress | None) -> None:
     for folder in (out, out / "test"):
         remove_abandoned(folder)
-    parts = {out: data.train, **({out / "test": data.test} if data.test is not None else {})}
-    total, before = sum(len(part.source) for part in parts.values()), 0
-    for part in parts.values():
-        height, width = part.source.read(torch.arange(1)).images.shape[-2:]
+    splits = {out: data.train, **({out / "test": data.test} if data.test is not None else {})}
+    total, before = sum(len(split.source) for split in splits.values()), 0
+    for split in splits.values():
+        height, width = split.source.read(torch.arange(1)).images.shape[-2:]
         if height != width:
             raise InputError(f"the images have {height} × {width} pixels; squares are packed")
-    for folder, part in parts.items():
+    for folder, split in splits.items():
 
-        def told(done: int, before: int = before) -> None:
+        def report(done: int, before: int = before) -> None:
             if progress is not None:
                 progress(before + done, total)
 
         folder.mkdir(parents=True, exist_ok=True)
         if is_packed(folder):
-            _verify(folder, part.source)
-            told(len(part.source))
+            _verify(folder, split.source)
+            report(len(split.source))
         else:
-            _pack_part(part, folder, data.statistics, told)
-        before += len(part.source)
+            _pack_split(split, folder, data.statistics, report)
+        before += len(split.source)
 
 
-def _pack_part(part: Part, folder: Path, statistics: Statistics, told: Callable[[int], None]) -> None:
-    source = part.source
-    begun = _begun(folder, source)
+def _pack_split(split: Split, folder: Path, statistics: Statistics, report: Callable[[int], None]) -> None:
+    source = split.source
+    begun = _read_progress(folder, source)
     written = begun["done"] - len(begun["left_out"])
     _write_json(folder / "begun.json", begun)
     with (folder / "images.bin").open("r+b" if written else "wb") as file:
         file.truncate(written * source.channels * source.size**2)
         file.seek(0, os.SEEK_END)
-        for start in range(begun["done"], len(source), BLOCK):
-            ids = torch.arange(start, min(start + BLOCK, len(source)))
+        for start in range(begun["done"], len(source), BLOCK_SIZE):
+            ids = torch.arange(start, min(start + BLOCK_SIZE, len(source)))
             batch = source.read(ids)
-            itself = batch.ids == ids
-            pixels = batch.images[itself].numpy().tobytes()
+            readable = batch.ids == ids  # another id replaces that of an unreadable file
+            pixels = batch.images[readable].numpy().tobytes()
             file.write(pixels)
             file.flush()
             os.fsync(file.fileno())
-            begun["left_out"] += ids[~itself].tolist()
+            begun["left_out"] += ids[~readable].tolist()
             begun |= {"done": start + len(ids), "checksum": zlib.crc32(pixels, begun["checksum"])}
             _write_json(folder / "begun.json", begun)
-            told(begun["done"])
+            report(begun["done"])
     kept = sorted(set(range(len(source))) - set(begun["left_out"]))
     Names.of(os.fsencode(source.name(i)) for i in kept).write(folder / "names.npz")
-    if part.labels is not None:
-        values = part.labels.values.numpy()[kept]
+    if split.labels is not None:
+        values = split.labels.values.numpy()[kept]
         write_atomically(folder / "labels.npy", lambda file: np.save(file, values))
     content = {
         "version": VERSION,
@@ -225,7 +241,7 @@ def _pack_part(part: Part, folder: Path, statistics: Statistics, told: Callable[
         "size": source.size,
         "channels": source.channels,
         "statistics": statistics,
-        "classes": None if part.labels is None else part.labels.names,
+        "classes": None if split.labels is None else split.labels.names,
         "checksum": begun["checksum"],
         "source": source.digest,
         "digest": hashlib.sha256(f"{source.digest} {source.size} {begun['checksum']}".encode()).hexdigest(),
@@ -234,8 +250,8 @@ def _pack_part(part: Part, folder: Path, statistics: Statistics, told: Callable[
     (folder / "begun.json").unlink()
 
 
-def _begun(folder: Path, source: Source) -> dict[str, Any]:
-    """How far an earlier attempt came with the same images, if there was one."""
+def _read_progress(folder: Path, source: Source) -> dict[str, Any]:
+    """Return how far an interrupted pack of the same images came; from the start if there is none."""
     fresh = {"source": source.digest, "size": source.size, "done": 0, "checksum": 0, "left_out": []}
     try:
         found: dict[str, Any] = json.loads((folder / "begun.json").read_text(encoding="utf-8"))
@@ -243,7 +259,9 @@ def _begun(folder: Path, source: Source) -> dict[str, Any]:
         found = {}
     if not isinstance(found, dict) or found.keys() != fresh.keys():
         return fresh
-    if not all(type(found[name]) is type(fresh[name]) for name in fresh) or not _is_begun(found, len(source)):
+    if not all(type(found[name]) is type(fresh[name]) for name in fresh):
+        return fresh
+    if not _is_progress(found, len(source)):
         return fresh
     if (found["source"], found["size"]) != (source.digest, source.size):
         return fresh
@@ -252,15 +270,15 @@ def _begun(folder: Path, source: Source) -> dict[str, Any]:
     return found if file.is_file() and file.stat().st_size >= written else fresh
 
 
-def _is_begun(found: dict[str, Any], images: int) -> bool:
-    """Counts that can be: a folder may hold anything."""
+def _is_progress(found: dict[str, Any], images: int) -> bool:
+    """Return whether the counts of an interrupted pack are possible: the file may be damaged."""
     left_out = found["left_out"]
     plain = all(type(i) is int and 0 <= i < found["done"] for i in left_out)
     return plain and len(set(left_out)) == len(left_out) <= found["done"] <= images
 
 
 def _check_free(out: Path) -> None:
-    """A folder of a pack, begun or complete, or an empty one."""
+    """Raise an InputError unless a folder is empty or holds a pack, interrupted or complete."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; choose another --out")
     if contents(out) and not is_packed(out) and not (out / "begun.json").is_file():
@@ -268,7 +286,7 @@ def _check_free(out: Path) -> None:
 
 
 def _verify(folder: Path, source: Source) -> None:
-    known = _described(folder)
+    known = _read_description(folder)
     if (known["source"], known["size"]) != (source.digest, source.size):
         raise InputError(f"{folder} holds other images, or of another size; choose another --out")
     checksum = 0

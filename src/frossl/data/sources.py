@@ -1,6 +1,6 @@
-"""Sources of images: what a loader reads from. None needs labels.
+"""Sources of images, which a loader reads from. They have no labels.
 
-Reading happens in threads of its own, and by numpy: a torch operation there would start a second team of
+Images are read in separate threads and with numpy: a torch operation there would start a second team of
 OpenMP threads, which made every step on two cores 1.6 times slower.
 """
 
@@ -18,53 +18,65 @@ import torch
 from torch import Tensor
 
 from frossl.data.decode import BadFile, Pixels, decode, short_side
-from frossl.data.files import Chosen, Files
-from frossl.data.kept import Names
+from frossl.data.files import Files, SubsetFiles
+from frossl.data.mmap import Names
 from frossl.errors import InputError, TrainingError
 from frossl.types import Batch
 
-KEEP_DECODED = 1 << 30
-"""Images that decoded fit in this many bytes are decoded once and kept."""
-FORGIVEN = 10
-"""So many bad files never stop a run, however few there are in all."""
+DECODED_CACHE_BYTES = 1 << 30
+"""Largest size of all decoded images at which they are cached in memory."""
+TOLERATED_BAD_FILES = 10
+"""Number of unreadable files that is always tolerated, however few files there are."""
 
 
 class Source(Protocol):
     """Images by id; an id is a row of the index."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Pixels along the shorter side of the images."""
+
     @property
-    def channels(self) -> int: ...
+    def channels(self) -> int:
+        """Number of channels of the images."""
+
     @property
     def digest(self) -> str:
-        """Changes when an id would mean another image."""
+        """Digest that changes when an id would mean another image."""
 
     @property
     def names(self) -> Names | None:
-        """None where images are only counted."""
+        """File names of the images; None if they have only numbers."""
 
     @property
     def shard_ends(self) -> tuple[int, ...]:
-        """Where the images of each archive end, if they lie in several."""
+        """Id after the last image of each archive, if there are several archives; else empty."""
 
-    def __len__(self) -> int: ...
-    def read(self, ids: Tensor) -> Batch: ...
+    def __len__(self) -> int:
+        """Return the number of images."""
+
+    def read(self, ids: Tensor) -> Batch:
+        """Read images by id; the ids of the batch differ where unreadable files were replaced."""
+
     def name(self, id: int) -> str:
-        """What a person would look for."""
+        """Return the name of an image, for messages."""
 
     def content(self, id: int) -> bytes:
-        """What two images that are the same have in common."""
+        """Return bytes that are equal for exact copies: those of the file, else the pixels."""
 
     def subset(self, ids: Tensor) -> Source:
-        """Some of the images, in this order (sorted)."""
+        """Return a source of some of the images, by their sorted ids."""
 
     def bad_files(self) -> dict[str, str]:
-        """Files that could not be read so far, with the reason."""
+        """Return the files that could not be read so far, with the reason."""
 
 
 class ArraySource:
-    """Images that are already in memory: uint8 (N, C, S, S)."""
+    """Source of images in memory.
+
+    Args:
+        images: The images, uint8 (N, C, H, W).
+    """
 
     shard_ends = ()
     names = None
@@ -96,9 +108,17 @@ class ArraySource:
 
 
 class FileSource:
-    """Images that are decoded as they are read, scaled and cut to squares of `size`.
+    """Source of files that are decoded when they are read, resized and cropped to squares.
 
-    A file that cannot be read is replaced by the next one in the index, which gives its id too.
+    An unreadable file is replaced by the next readable one in the index, whose id the batch then has.
+
+    Args:
+        files: The encoded images.
+        size: Pixels along each side of the decoded images.
+        max_bad: Largest share of unreadable files before a TrainingError is raised; the first ten are always
+            tolerated.
+        workers: Number of threads that decode; by default one for each core.
+        keep: Whether decoded images are cached, if all of them fit in 1 GB.
     """
 
     channels = 3
@@ -112,22 +132,20 @@ class FileSource:
         workers: int | None = None,
         keep: bool = True,
     ) -> None:
-        """max_bad: the share of files that may be bad; the first ten always may. workers: threads that
-        decode, as many as there are cores if not given. keep: decoded images, if all of them fit in 1 GB."""
         self.files, self.size, self.max_bad, self.workers, self.keep = files, size, max_bad, workers, keep
         self.digest, self.names, self.shard_ends = files.digest, files.names, files.shard_ends
-        self.most_bad = max(FORGIVEN, int(max_bad * len(files.names)))
+        self.max_bad_files = max(TOLERATED_BAD_FILES, int(max_bad * len(files.names)))
         self._bad: dict[int, str] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(workers or os.cpu_count() or 1, thread_name_prefix="decode")
-        fits = len(self) * 3 * size * size <= KEEP_DECODED
-        self._kept: list[Pixels | None] | None = [None] * len(self) if keep and fits else None
+        fits = len(self) * 3 * size * size <= DECODED_CACHE_BYTES
+        self._cache: list[Pixels | None] | None = [None] * len(self) if keep and fits else None
 
     def __len__(self) -> int:
         return len(self.files.names)
 
     def read(self, ids: Tensor) -> Batch:
-        self._check()
+        self._check_bad_files()
         read = list(self._pool.map(self._first_good, ids.tolist()))
         images, good = zip(*read, strict=True)
         return Batch(torch.from_numpy(np.stack(images)), torch.tensor(good))
@@ -139,60 +157,71 @@ class FileSource:
         return self.files.read(id)
 
     def subset(self, ids: Tensor) -> FileSource:
-        chosen, workers = Chosen(self.files, ids.numpy()), self.workers
+        chosen, workers = SubsetFiles(self.files, ids.numpy()), self.workers
         return FileSource(chosen, size=self.size, max_bad=self.max_bad, workers=workers, keep=self.keep)
 
     def bad_files(self) -> dict[str, str]:
         with self._lock:
             bad = {self.files.names[i]: reason for i, reason in sorted(self._bad.items())}
-        return {**self.files.closed, **bad}
+        return {**self.files.unreadable, **bad}
 
     def _first_good(self, start: int) -> tuple[Pixels, int]:
         for offset in range(len(self)):
             i = (start + offset) % len(self)
             if i in self._bad:
                 continue
-            if self._kept is not None and (kept := self._kept[i]) is not None:
-                return kept, i
+            if self._cache is not None and (cached := self._cache[i]) is not None:
+                return cached, i
             try:
                 image = decode(self.files.read(i), self.size)
             except BadFile as bad:
-                self._mark(i, str(bad))
+                self._add_bad(i, str(bad))
                 continue
-            if self._kept is not None:
-                self._kept[i] = image
+            if self._cache is not None:
+                self._cache[i] = image
             return image, i
         raise TrainingError(f"none of the {len(self)} files can be read as an image; look at one of them")
 
-    def _mark(self, i: int, reason: str) -> None:
+    def _add_bad(self, i: int, reason: str) -> None:
         with self._lock:
             self._bad[i] = reason
-        self._check()
+        self._check_bad_files()
 
-    def _check(self) -> None:
+    def _check_bad_files(self) -> None:
         with self._lock:
-            if len(self._bad) <= self.most_bad:
+            if len(self._bad) <= self.max_bad_files:
                 return
             i, reason = next(reversed(self._bad.items()))
             count = len(self._bad)
         raise TrainingError(
             f"{count} of {len(self)} files cannot be read, such as {self.files.names[i]!r} ({reason}); "
-            "mend or remove what bad_files.txt names, or allow more with --max-bad"
+            "fix or remove the files in bad_files.txt, or allow more with --max-bad"
         )
 
 
 def spread(images: int, count: int) -> Tensor:
-    """`count` ids, or all, from the first to the last, as far apart as can be. By whole numbers: float32 has
-    none above 2²⁴."""
+    """Return evenly spaced ids, from the first to the last.
+
+    They are computed with integers, as float32 does not represent all integers above 2²⁴.
+
+    Args:
+        images: Number of images.
+        count: Number of ids; all if there are fewer images.
+    """
     count = min(images, count)
     gaps = max(1, count - 1)
     return (2 * torch.arange(count) * (images - 1) + gaps) // (2 * gaps)
 
 
-def typical_size(files: Files, *, look_at: int = 64) -> int:
-    """The median shorter side of some of the images, from their headers."""
+def typical_size(files: Files, *, sample: int = 64) -> int:
+    """Return the median shorter side of a sample of the images, in pixels, from their headers.
+
+    Args:
+        files: The encoded images.
+        sample: Number of images in the sample, approximately.
+    """
     sides = []
-    for i in range(0, len(files.names), max(1, len(files.names) // look_at)):
+    for i in range(0, len(files.names), max(1, len(files.names) // sample)):
         try:
             sides.append(short_side(files.read(i)))
         except BadFile:

@@ -1,4 +1,4 @@
-"""Numbers from embeddings that say, without labels, how a run goes."""
+"""Diagnostics: label-free metrics of embeddings, and a verdict on the run from them."""
 
 from frossl.diagnostics.diagnosis import diagnose, log_spaced
 from frossl.diagnostics.spectrum import (

@@ -1,4 +1,4 @@
-"""Numbers from embeddings, without labels.
+"""Metrics of embeddings that need no labels.
 
 Embeddings are (N, D), or (V, N, D) where views matter. Everything is computed in float32 or wider, and the
 eigenvalues of a covariance come from the smaller of its two Gram matrices.
@@ -11,12 +11,13 @@ import math
 import torch
 from torch import Tensor
 
-TINY = 1e-7
+EPSILON = 1e-7
+"""Smallest relative eigenvalue that counts, and the constant added to shares before their logarithm."""
 
 
 def eigenvalues(x: Tensor) -> Tensor:
-    """Of the covariance of (N, D): min(N, D) of them, largest first."""
-    x = _wide(x)
+    """Return the min(N, D) eigenvalues of the covariance of (N, D), largest first."""
+    x = _upcast(x)
     x = x - x.mean(0)
     gram = x @ x.T if x.shape[0] < x.shape[1] else x.T @ x
     spectrum: Tensor = torch.linalg.eigvalsh(gram / x.shape[0])
@@ -24,22 +25,32 @@ def eigenvalues(x: Tensor) -> Tensor:
 
 
 def effective_rank(spectrum: Tensor) -> Tensor:
-    """Of order 2: (Σ λ)² / Σ λ². A spectrum of r equal eigenvalues has r."""
+    """Return the effective rank of order 2, (Σ λ)² / Σ λ²: r for a spectrum of r equal eigenvalues."""
     return spectrum.sum().square() / spectrum.square().sum().clamp_min(torch.finfo(spectrum.dtype).tiny)
 
 
 def rankme(x: Tensor) -> Tensor:
-    """exp of the entropy of the singular values of (N, D) (Garrido et al., ICML 2023, arXiv 2210.02885)."""
-    x = _wide(x)
+    """Return RankMe of (N, D): exp of the entropy of its singular values.
+
+    Garrido et al., ICML 2023, arXiv 2210.02885.
+    """
+    x = _upcast(x)
     gram = x @ x.T if x.shape[0] < x.shape[1] else x.T @ x
     return _exp_entropy(torch.linalg.eigvalsh(gram).clamp_min(0).sqrt())
 
 
 def lidar(z: Tensor, *, delta: float = 1e-4) -> Tensor:
-    """Effective rank of the discriminant between images, views being samples of a class: (V, N, D)
-    (Thilak et al., ICLR 2024, arXiv 2312.04000). V is what a step has, where the paper takes 50."""
-    z, D = _wide(z), z.shape[-1]
-    if len(z) * z.shape[1] < D:  # all rows lie in the few directions that they span
+    """Return LiDAR of (V, N, D): the effective rank of the linear discriminant between images.
+
+    Thilak et al., ICLR 2024, arXiv 2312.04000. Each image is a class and its views are samples of it. V is
+    the number of views of a step; the paper takes 50.
+
+    Args:
+        z: Projections (V, N, D).
+        delta: Constant added to the diagonal of the covariance within images.
+    """
+    z, D = _upcast(z), z.shape[-1]
+    if len(z) * z.shape[1] < D:  # all rows lie in the subspace that they span, which is smaller
         z = torch.linalg.qr(z.flatten(0, 1).T).R.T.unflatten(0, z.shape[:2])
     centers = z.mean(0)
     within = (z - centers).flatten(0, 1)
@@ -56,9 +67,19 @@ def lidar(z: Tensor, *, delta: float = 1e-4) -> Tensor:
 
 
 def alpha_req(spectrum: Tensor, *, first: int = 11, last: int = 50) -> Tensor:
-    """α of λ_i ∝ i^−α, by least squares between two indices in the log-log plane (Agrawal et al., NeurIPS
-    2022, arXiv 2202.05808). About 1 is a spectrum that decays as a good one does; 0 is flat."""
-    last = min(last, int((spectrum > TINY * spectrum[0]).sum()))
+    """Return α of λ_i ∝ i^−α, by least squares in the log-log plane.
+
+    Agrawal et al., NeurIPS 2022, arXiv 2202.05808. Good representations have α near 1; 0 is a flat spectrum.
+
+    Args:
+        spectrum: Eigenvalues, largest first.
+        first: First index of the fit, counted from 1; lower for short spectra.
+        last: Last index of the fit; eigenvalues that are nearly zero are left out.
+
+    Returns:
+        α, or NaN with fewer than three eigenvalues to fit.
+    """
+    last = min(last, int((spectrum > EPSILON * spectrum[0]).sum()))
     first = min(first, max(1, last - 9))
     if last - first < 2:
         return spectrum.new_tensor(math.nan)
@@ -69,7 +90,10 @@ def alpha_req(spectrum: Tensor, *, first: int = 11, last: int = 50) -> Tensor:
 
 
 def alignment(z: Tensor) -> Tensor:
-    """Mean squared distance between two views of an image, rows of unit length (Wang, Isola, ICML 2020)."""
+    """Return the mean squared distance between two views of an image, for unit rows of (V, N, D).
+
+    Wang and Isola, ICML 2020.
+    """
     unit = _unit(z)
     V = len(unit)
     # Σ over pairs of |a − b|² = V Σ |a|² − |Σ a|²
@@ -78,7 +102,7 @@ def alignment(z: Tensor) -> Tensor:
 
 
 def uniformity(z: Tensor, *, t: float = 2.0) -> Tensor:
-    """log of the mean of exp(−t · squared distance) between images, rows of unit length: (N, D)."""
+    """Return the log of the mean of exp(−t · squared distance) between images, for unit rows of (N, D)."""
     unit = _unit(z)
     squared = (2 - 2 * unit @ unit.T).clamp_min(0)
     N = len(unit)
@@ -87,26 +111,30 @@ def uniformity(z: Tensor, *, t: float = 2.0) -> Tensor:
 
 
 def spread(z: Tensor) -> Tensor:
-    """Mean deviation of a dimension over (N, D) rows of unit length, times √D: 1 is evenly spread, 0 is one
-    point."""
+    """Return the mean standard deviation of the columns of (N, D), rows of unit length, times √D.
+
+    1 is evenly spread over the sphere; 0 is one point.
+    """
     return _unit(z).std(0, correction=0).mean() * math.sqrt(z.shape[-1])
 
 
 def dead_units(features: Tensor) -> Tensor:
-    """Share of the dimensions of (N, F) that hardly change from image to image: by less than a thousandth of
-    what the middle one changes."""
-    deviations = _wide(features).std(0, correction=0)
+    """Return the share of the columns of (N, F) that hardly vary between images.
+
+    These are the columns whose standard deviation is at most a thousandth of the median one.
+    """
+    deviations = _upcast(features).std(0, correction=0)
     return (deviations <= 1e-3 * deviations.median()).float().mean()
 
 
-def _wide(x: Tensor) -> Tensor:
+def _upcast(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
 def _unit(z: Tensor) -> Tensor:
-    return torch.nn.functional.normalize(_wide(z), dim=-1)
+    return torch.nn.functional.normalize(_upcast(z), dim=-1)
 
 
 def _exp_entropy(values: Tensor) -> Tensor:
-    shares = values / values.sum().clamp_min(torch.finfo(values.dtype).tiny) + TINY
+    shares = values / values.sum().clamp_min(torch.finfo(values.dtype).tiny) + EPSILON
     return (-(shares * shares.log()).sum()).exp()

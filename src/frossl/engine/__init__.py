@@ -1,41 +1,35 @@
-"""The engine owns time and processes: it builds a run from its configuration, and walks its steps."""
+"""Build a run from its configuration and train it, on one process or many."""
 
-from frossl.engine.build import (
-    State,
-    best_device,
-    best_view_kernel,
-    build,
-    build_method,
-    check,
-    max_steps,
-    settle,
-)
+from frossl.engine.build import State, build, build_encoder, build_method
 from frossl.engine.checkpoint import checkpoint_steps, method_at, restore, save
-from frossl.engine.gather import barrier, everyones, processes, rank
+from frossl.engine.gather import all_gather_object, barrier, processes, rank
 from frossl.engine.launch import launch, talking
-from frossl.engine.loop import Screen, fit
+from frossl.engine.loop import fit
+from frossl.engine.recorder import Display
 from frossl.engine.replay import Replay, replay
-from frossl.engine.trial import Memory, Trial, free_memory, memory_of, try_out
+from frossl.engine.settle import best_device, best_view_kernel, check, max_steps, settle
+from frossl.engine.step_timing import MemoryEstimate, StepTiming, estimate_memory, free_memory, time_steps
 
 __all__ = [
-    "Memory",
+    "Display",
+    "MemoryEstimate",
     "Replay",
-    "Screen",
     "State",
-    "Trial",
+    "StepTiming",
+    "all_gather_object",
     "barrier",
     "best_device",
     "best_view_kernel",
     "build",
+    "build_encoder",
     "build_method",
     "check",
     "checkpoint_steps",
-    "everyones",
+    "estimate_memory",
     "fit",
     "free_memory",
     "launch",
     "max_steps",
-    "memory_of",
     "method_at",
     "processes",
     "rank",
@@ -44,5 +38,5 @@ __all__ = [
     "save",
     "settle",
     "talking",
-    "try_out",
+    "time_steps",
 ]

@@ -1,4 +1,4 @@
-"""The only place where processes exchange what a step computed."""
+"""Exchange tensors of a step between processes; the only collectives of a step are here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
-from frossl.engine.later import later
+from frossl.engine.async_read import read_async
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class Gathered(Mapping[str, Tensor]):
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], *, images: int) -> None:
-        """images: in the global batch, which processes share as `Tensor.tensor_split` does."""
+        """Wrap the tensors of this process; `images` is the size of the global batch."""
         self._tensors, self._images = tensors, images
         self._whole: dict[str, Tensor] = {}
 
@@ -49,7 +49,7 @@ class Gathered(Mapping[str, Tensor]):
 
 
 def gather(x: Tensor, *, images: int) -> Tensor:
-    """(V, n, ·) of every process, one after the other: (V, N, ·). Backward sums over processes.
+    """Concatenate the (V, n, ·) of every process to (V, N, ·); the backward pass sums over processes.
 
     Every process computes the same loss of the global batch, so that sum is the gradient times the number of
     processes, which the mean over processes of the weights' gradients (DDP's) takes back: no factor stands
@@ -89,7 +89,7 @@ class _Gather(torch.autograd.Function):
 
 @torch.no_grad()
 def average_statistics(networks: nn.Module) -> None:
-    """The mean over processes of what BatchNorm keeps, where it saw their shares of the batch one by one."""
+    """Average BatchNorm's running statistics over processes, as each has seen its share of the batch."""
     if processes() == 1:
         return
     kept = [
@@ -108,10 +108,10 @@ def average_statistics(networks: nn.Module) -> None:
 
 
 def largest(number: Tensor) -> Callable[[], Tensor]:
-    """The largest of the processes' numbers, for whoever reads it later."""
+    """Start computing the maximum over processes; the returned function waits for it."""
     if number.device.type == "cuda":
         dist.all_reduce(number, dist.ReduceOp.MAX)  # put in line: nobody waits here
-        return later(number)
+        return read_async(number)
     work = dist.all_reduce(number, dist.ReduceOp.MAX, async_op=True)
 
     def read() -> Tensor:
@@ -121,8 +121,8 @@ def largest(number: Tensor) -> Callable[[], Tensor]:
     return read
 
 
-def everyones(value: T) -> list[T]:
-    """The value of every process."""
+def all_gather_object(value: T) -> list[T]:
+    """Return the value of every process, in the order of ranks."""
     values: list[Any] = [value]
     if processes() > 1:
         values = [None] * processes()

@@ -1,4 +1,4 @@
-"""A step that is not finite changes neither weights nor state."""
+"""Guard training against steps that are not finite: they change neither weights nor state."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from frossl.engine.later import later
+from frossl.engine.async_read import read_async
 from frossl.errors import BadStepError
 from frossl.types import Clock, LossTerms
 
 FAR = 1e30
-"""Weights of this size are lost, and a step later not even finite."""
+"""Largest norm of weights that counts as finite; beyond it a run cannot recover."""
 
 
-class _Verdict(NamedTuple):
-    """The numbers of a step; the last is the size of the weights."""
+class _StepCheck(NamedTuple):
+    """Numbers of a step to be checked; the last is the norm of the weights."""
 
     step: int
     names: list[str]
@@ -27,7 +27,7 @@ class _Verdict(NamedTuple):
     def good(self) -> bool:
         return bool(_finite(self.read()))
 
-    def check(self) -> None:
+    def raise_if_bad(self) -> None:
         if not self.good():
             raise BadStepError(self.step, dict(zip(self.names, self.read().tolist(), strict=True)))
 
@@ -37,7 +37,7 @@ def _finite(numbers: Tensor) -> Tensor:
 
 
 class Guard:
-    """Looks at the loss, the gradient, BatchNorm's statistics and the weights of each step before the update.
+    """Check of loss, gradients, BatchNorm statistics and weights before each update.
 
     On the CPU a bad step ends in an error at once. On a device, where reading a number waits for all work in
     line, the update is masked there, and the numbers are read after the next step has been put in line. Steps
@@ -50,18 +50,18 @@ class Guard:
         self.masked = device.type != "cpu" if masked is None else masked
         self._bad: Tensor | None = None
         self._before: dict[str, Tensor] = {}
-        self._unread: _Verdict | None = None
+        self._unread: _StepCheck | None = None
 
     def remember(self, networks: nn.Module) -> None:
-        """What a step changes before it is judged, and, masked, what `after_update` changes."""
+        """Copy the state that a step changes before its check and, if masked, in `after_update`."""
         state = networks.state_dict() if self.masked else _statistics(networks)
         self._before = {name: tensor.clone() for name, tensor in state.items()}
 
     @torch.no_grad()
-    def judge(
+    def check(
         self, terms: LossTerms, networks: nn.Module, optimizer: torch.optim.Optimizer, clock: Clock
     ) -> None:
-        """Between backward pass and update: an error, or a mask for what follows."""
+        """Check a step between backward pass and update: raise an error, or mask the update."""
         weights = [p for p in networks.parameters() if p.grad is not None]
         statistics = [s for s in _statistics(networks).values() if s.is_floating_point()]
         growth = max(1.0, *(group["lr"] * group["weight_decay"] for group in optimizer.param_groups))
@@ -74,29 +74,29 @@ class Guard:
         }
         device = terms.total.device  # the norm of no tensor at all lies on the CPU
         row = torch.stack([number.detach().to(device, torch.float32) for number in numbers.values()])
-        verdict = _Verdict(clock.step, list(numbers), later(row))
+        check = _StepCheck(clock.step, list(numbers), read_async(row))
         if not self.masked:
-            verdict.check()
+            check.raise_if_bad()
             return
         bad = ~_finite(row)
         self._bad = bad if self._bad is None else self._bad | bad
         optimizer.found_inf = self._bad.float()  # type: ignore[attr-defined]  # fused optimizers and LARS
-        self.look_back()
-        self._unread = verdict
+        self.check_last()
+        self._unread = check
 
     def good(self) -> bool:
-        """Was the last step finite? Waits for it."""
+        """Return whether the last step was finite; waits for the device."""
         return self._unread is None or self._unread.good()
 
-    def look_back(self) -> None:
-        """An error if a step was bad that nobody has looked at yet."""
-        verdict, self._unread = self._unread, None
-        if verdict is not None:
-            verdict.check()
+    def check_last(self) -> None:
+        """Raise an error if a step since the last check was not finite."""
+        check, self._unread = self._unread, None
+        if check is not None:
+            check.raise_if_bad()
 
     @torch.no_grad()
     def undo(self, networks: nn.Module) -> None:
-        """Masked, after a step: put back what it has changed, if it was bad."""
+        """Undo the changes of a masked step that was not finite."""
         if self._bad is not None:
             for name, tensor in networks.state_dict().items():
                 if name in self._before:  # running state appears with the first step
@@ -104,14 +104,14 @@ class Guard:
 
     @torch.no_grad()
     def restore(self, networks: nn.Module) -> None:
-        """After an error: put back what a step had changed before it."""
+        """Restore the state before a step that raised an error."""
         state = networks.state_dict()
         for name, tensor in self._before.items():
             state[name].copy_(tensor)
 
 
 def _statistics(networks: nn.Module) -> dict[str, Tensor]:
-    """What BatchNorm keeps, by the names of the state dict: it moves in the forward pass."""
+    """Return BatchNorm's running statistics by state-dict name; the forward pass changes them."""
     return {
         f"{prefix}.{name}" if prefix else name: buffer
         for prefix, module in networks.named_modules()

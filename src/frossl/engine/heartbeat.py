@@ -1,4 +1,4 @@
-"""Signs of life between processes, beside the collective operations: a cut network is noticed in a minute.
+"""Heartbeats between processes, beside the collectives: a lost process is named within a minute.
 
 A process whose network is cut says nothing at all, and a collective operation waits for it for ten minutes.
 So a thread of every process sends a line each few seconds over a connection of its own. It does so however
@@ -20,34 +20,34 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from frossl.engine.gather import everyones, processes, rank
+from frossl.engine.gather import all_gather_object, processes, rank
 from frossl.errors import LostError
 
 report = logging.getLogger("frossl")
 
 EVERY = 3.0
-"""Seconds between two beats."""
+"""Seconds between two heartbeats."""
 SILENT = 40.0
-"""Seconds without a beat after which a process is lost."""
+"""Seconds without a heartbeat after which a process counts as lost."""
 TICK = 1.0
-"""Seconds between two looks. A look that comes much later says that this process itself was stopped."""
+"""Seconds between two checks; a check that comes much later shows that this process itself was suspended."""
 PATIENCE = 10.0
-"""Seconds to connect."""
+"""Seconds to wait for a connection."""
 LONGEST = 1000
-"""Bytes of a line."""
+"""Maximum bytes of a message."""
 
 BEAT, BYE, LOST = b"beat", b"bye", b"lost"
 
 
 class Link:
-    """The connection with one other process."""
+    """Connection to one other process."""
 
     def __init__(self, connection: socket.socket, other: int | None) -> None:
-        """other: its rank; None until it has introduced itself."""
+        """Wrap a socket; `other` is the peer's rank, None until it has introduced itself."""
         connection.setblocking(False)
         self.connection, self.other = connection, other
         self.silence = 0.0
-        """Seconds, of those in which this process was awake."""
+        """Seconds without a message, not counting time in which this process was suspended."""
         self.open = True
         self._text = b""
 
@@ -56,7 +56,7 @@ class Link:
             self.connection.send(line + b"\n")
 
     def read(self) -> list[bytes]:
-        """The lines that have come; where the other side has closed, none any more."""
+        """Return the messages that have arrived."""
         try:
             received = self.connection.recv(LONGEST)
         except BlockingIOError:
@@ -70,13 +70,13 @@ class Link:
 
 
 class Heartbeat:
-    """The beats of this process, and those of the others: the first process hears all, all hear the first."""
+    """Heartbeats of a run: the main process listens to all others, and all others to it."""
 
     def __init__(self, links: list[Link], hosts: list[str], server: socket.socket | None, token: str) -> None:
-        """hosts: by rank. server: where the others come to the first process, with the token."""
+        """Start the thread; `hosts` are by rank, `server` accepts the other processes, which know `token`."""
         self.links, self.hosts, self.server, self.token = links, hosts, server, token
         self.told: Callable[[LostError], None] = lambda error: None
-        """Is told of a loss before the process ends."""
+        """Function called with the error before the process ends."""
         self._ended = threading.Event()
         self._selector = selectors.DefaultSelector()
         for link in links:
@@ -86,7 +86,7 @@ class Heartbeat:
         threading.Thread(target=self._live, name="frossl-heartbeat", daemon=True).start()
 
     def stop(self) -> None:
-        """Say goodbye: silence means nothing from here on."""
+        """Say goodbye to the other processes and end the heartbeats."""
         self._send(BYE)
         self._ended.set()
 
@@ -138,7 +138,7 @@ class Heartbeat:
             self._selector.register(link.connection, selectors.EVENT_READ, link)
 
     def _introduced(self, link: Link, line: bytes) -> bool:
-        """Only processes of this run know the token."""
+        """Check that a peer knows the token of this run."""
         token, _, number = line.partition(b" ")
         if not hmac.compare_digest(token, self.token.encode()) or not number.isdigit():
             return False
@@ -161,7 +161,7 @@ class Heartbeat:
         link.connection.close()
 
     def _end(self, other: int) -> None:
-        """End this process with a word: its main thread may wait in a collective operation for minutes."""
+        """End this process with a message; its main thread may be blocked in a collective for minutes."""
         if self._ended.is_set():
             return
         error = LostError(
@@ -186,12 +186,12 @@ _current: Heartbeat | None = None
 
 
 def start(address: str) -> None:
-    """Begin to beat, once all processes have come together. address: that of the first process."""
+    """Start the heartbeats once all processes are connected; `address` is that of the main process."""
     global _current
     stop()
     server = _listening() if rank() == 0 else None
     port = server.getsockname()[1] if server is not None else 0
-    told = everyones((socket.gethostname(), port, secrets.token_hex(16)))
+    told = all_gather_object((socket.gethostname(), port, secrets.token_hex(16)))
     hosts, (_, port, token) = [host for host, _, _ in told], told[0]
     links = [] if rank() == 0 else _connected(address, port, token)
     if links or server is not None:
@@ -199,7 +199,7 @@ def start(address: str) -> None:
 
 
 def stop() -> None:
-    """End the beats, if there are any, as this process needs the others no more."""
+    """Stop the heartbeats, if there are any."""
     global _current
     if _current is not None:
         _current.stop()
@@ -208,7 +208,7 @@ def stop() -> None:
 
 @contextmanager
 def telling(told: Callable[[LostError], None]) -> Iterator[None]:
-    """Within a training, whom to tell of a lost process; the beats end with it."""
+    """Call `tell` with the error if a process is lost within the block; the heartbeats end with the block."""
     if _current is not None:
         _current.told = told
     try:
@@ -230,7 +230,7 @@ def _listening() -> socket.socket | None:
 
 
 def _connected(address: str, port: int, token: str) -> list[Link]:
-    """With the first process; none where it cannot be reached on a port of its own."""
+    """Connect to the main process; None if it cannot be reached."""
     if port == 0:
         return []
     try:

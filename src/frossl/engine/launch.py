@@ -1,4 +1,4 @@
-"""Many processes: how many there are, how they are started, and what they must agree on."""
+"""Start the processes of a run and connect them."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:  # importing it takes longer than importing torch: not before 
     from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
 
 PATIENCE = timedelta(minutes=10)
-"""How long a process waits for another that is still connected."""
+"""Time that a collective waits for a process that is still connected."""
 
 
 _known = inspect.signature(DistributedDataParallel).parameters
 _OWN_BUFFERS: dict[str, Any] = {
     "forward_sync_buffers" if "forward_sync_buffers" in _known else "broadcast_buffers": False
 }
-"""What tells DDP (torch has renamed it) not to send buffers around: every process computes the same."""
+"""Option of DDP (renamed by torch) that turns off its buffer broadcast: every process computes the same."""
 
 
 def _started_by() -> Literal["torchrun", "srun", "nobody"]:
-    """Who has started this process, of those who start several.
+    """Return the launcher that started this process, if any.
 
     A script of sbatch has SLURM's variables too; only srun says how many tasks its step has.
     """
@@ -58,7 +58,7 @@ def _environment() -> ClusterEnvironment:
 
 
 def process_counts(train: Train) -> tuple[int, int]:
-    """Processes on each node, and nodes: those that torchrun or srun has started, else what is asked for."""
+    """Return processes per node and nodes: as torchrun or srun started them, else as configured."""
     env, starter = os.environ, _started_by()
     if starter == "torchrun":
         devices = int(env["LOCAL_WORLD_SIZE"])
@@ -70,7 +70,7 @@ def process_counts(train: Train) -> tuple[int, int]:
 
 
 def open_fabric(train: Train, *, devices: int, num_nodes: int) -> Fabric:
-    """This process and its device, and, of several, the way to the others."""
+    """Return the Fabric of this process: its device, and the strategy if there are several processes."""
     from lightning_fabric import Fabric
     from lightning_fabric.plugins.environments.lightning import LightningEnvironment
     from lightning_fabric.strategies.ddp import DDPStrategy
@@ -87,7 +87,7 @@ def open_fabric(train: Train, *, devices: int, num_nodes: int) -> Fabric:
 
 
 def launch(train: Train) -> Fabric:
-    """Start the other processes of this node, if nobody has, and wait until all have come together.
+    """Start the other processes of this node, unless a launcher has, and wait until all are connected.
 
     Each runs the same command (or script) from its beginning, and joins where this function is called.
     """
@@ -115,13 +115,13 @@ def launch(train: Train) -> Fabric:
 
 
 def _address(fabric: Fabric) -> str:
-    """Of the machine with the first process."""
+    """Return the address of the machine with the main process."""
     environment: ClusterEnvironment = fabric.strategy.cluster_environment  # type: ignore[attr-defined]
     return environment.main_address
 
 
 def _look_after(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Wait for the other processes when this one ends, and end those that do not."""
+    """Wait for the child processes when this one ends, and terminate those that do not end."""
     for thread in threading.enumerate():
         if thread.name == "child-process-observer":
             # Fabric's own: it would kill this process, without a word, seconds after another has failed
@@ -142,7 +142,7 @@ def _look_after(children: Sequence[subprocess.Popen[bytes]]) -> None:
 
 @contextmanager
 def talking(when: Callable[[], str]) -> Iterator[None]:
-    """Say in words that another process is gone, where a collective operation fails."""
+    """Turn the error of a collective that failed because another process is gone into a `LostError`."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Other people's boards: what `metrics.jsonl` and `diagnostics.jsonl` record, told to them too.
+"""Loggers for TensorBoard, Weights & Biases and MLflow: they receive what the JSON-lines files receive.
 
 Each is an extra, imported when it is asked for. A resumed run goes on in the same place. A board that cannot
 be reached costs a warning, never the run.
@@ -105,7 +105,7 @@ LOGGERS: dict[str, Callable[[RunFolder, Config, int], Logger]] = {
 
 
 def check_logger(name: str) -> None:
-    """Refuse a logger whose package is not here."""
+    """Raise an error if the package of a logger is not installed."""
     try:
         found = find_spec(name) is not None
     except ValueError:  # a name that was put into sys.modules without a module
@@ -115,7 +115,7 @@ def check_logger(name: str) -> None:
 
 
 class Loggers:
-    """Those that the configuration names, going on after `step`."""
+    """Open the loggers that the configuration names; a resumed run continues after `step`."""
 
     def __init__(self, folder: RunFolder, config: Config, step: int) -> None:
         self.told: dict[str, Logger] = {}
@@ -124,7 +124,7 @@ class Loggers:
                 self.told[name] = LOGGERS[name](folder, config, step)
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """A record of the run: its numbers, at its step."""
+        """Log the numbers of a record at its step."""
         numbers = {
             name: value
             for name, value in record.items()
@@ -149,5 +149,5 @@ class Loggers:
 
 
 def _identity(folder: RunFolder) -> str:
-    """The same for a run and what resumes it."""
+    """Return an id that a run and its resumed continuation share."""
     return str(folder.provenance()["id"])

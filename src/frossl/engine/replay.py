@@ -1,4 +1,4 @@
-"""A bad step once more, slowly: where does it go wrong?"""
+"""Repeat a step that was not finite, and find the module where it goes wrong."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from torch import Tensor, nn
 from frossl.engine.build import State
 from frossl.engine.step import train_step
 from frossl.errors import BadStepError
-from frossl.types import own_random_numbers
+from frossl.types import isolated_rng
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What a step did when it was made again."""
+    """Result of a repeated step."""
 
     step: int
     error: BadStepError | None
-    """None where the step is finite this time."""
+    """The error; None if the step is finite this time."""
     place: str
-    """The first module whose output is not finite; empty if none is."""
+    """First module whose output is not finite; empty if there is none."""
     largest: dict[str, float]
-    """The largest output of each module so far, largest first."""
+    """Largest absolute output by module, largest first."""
 
 
 def replay(state: State, step: int) -> Replay:
-    """Go from the checkpoint to that step without writing anything, and look at what every module gives."""
-    with own_random_numbers():
+    """Train from the checkpoint to a step without writing anything, and record the output of every module."""
+    with isolated_rng():
         for batch, clock in state.loader.batches(state.step):
             state.set_lr(clock)
             if clock.step < step:
@@ -41,7 +41,7 @@ def replay(state: State, step: int) -> Replay:
             with _listening(state.method) as heard:
                 try:
                     train_step(state.to_device(batch), state, clock)
-                    state.guard.look_back()
+                    state.guard.check_last()
                 except BadStepError as bad:
                     error = bad
             place = next((name for name, size in heard.items() if size == torch.inf), "")
@@ -52,7 +52,7 @@ def replay(state: State, step: int) -> Replay:
 
 @contextmanager
 def _listening(networks: nn.Module) -> Iterator[dict[str, float]]:
-    """Module name -> the largest absolute value it has given, in the order of the forward pass."""
+    """Record the largest absolute output by module name, in the order of the forward pass."""
     heard: dict[str, float] = {}
 
     def listen(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Where the time of a step goes."""
+"""Measure where the time of a step goes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTS = ("data", "views", "forward", "loss", "backward", "update", "diagnostics"
 
 
 class Stopwatch:
-    """Seconds by part, since they were last read.
+    """Seconds by part of a step, since they were last read.
 
     A device that works on its own would have to be waited for; there, only the waiting for data is timed.
     """
@@ -33,7 +33,7 @@ class Stopwatch:
             self._seconds[part] += time.perf_counter() - began
 
     def waiting(self, items: Iterable[T]) -> Iterator[T]:
-        """The items; the time until each is there counts as `data`."""
+        """Yield the items; the time spent waiting for each counts as `data`."""
         coming = iter(items)
         while True:
             with self("data"):
@@ -43,7 +43,7 @@ class Stopwatch:
             yield item
 
     def read(self, steps: int) -> dict[str, float]:
-        """Milliseconds a step, as `ms_data` and so on."""
+        """Return and reset the milliseconds per step, as `ms_data` and so on."""
         told = {f"ms_{part}": round(1e3 * self._seconds[part] / max(steps, 1), 3) for part in PARTS}
         known = {name: value for name, value in told.items() if self.everything or name == "ms_data"}
         self._seconds.clear()

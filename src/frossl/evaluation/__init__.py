@@ -1,4 +1,7 @@
-"""Did it learn? Encoder and data arrive as arguments; labels are looked up here."""
+"""Evaluation of encoders: features, labelled splits, kNN, probes, fine-tuning and confidence intervals.
+
+Encoder and data are passed as arguments; no run folder is read here.
+"""
 
 from frossl.evaluation.difference import Difference
 from frossl.evaluation.features import bag_of_features, colors, extract, pixels
@@ -6,17 +9,19 @@ from frossl.evaluation.finetune import finetune_accuracy
 from frossl.evaluation.knn import knn_accuracy
 from frossl.evaluation.online import OnlineKnn, OnlineProbe, online_labels
 from frossl.evaluation.probe import few_label_accuracy, linear_probe, logistic_accuracy
-from frossl.evaluation.split import Labelled, Score, Split, labelled_split
-from frossl.evaluation.supervised import Schooling
+from frossl.evaluation.result import Evaluation
+from frossl.evaluation.split import EvalSplit, Labelled, Score, labelled_split
+from frossl.evaluation.supervised import SupervisedData
 
 __all__ = [
     "Difference",
+    "EvalSplit",
+    "Evaluation",
     "Labelled",
     "OnlineKnn",
     "OnlineProbe",
-    "Schooling",
     "Score",
-    "Split",
+    "SupervisedData",
     "bag_of_features",
     "colors",
     "extract",

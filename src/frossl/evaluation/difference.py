@@ -1,4 +1,4 @@
-"""Is one encoder better than another? The difference of two scores, and how sure it is."""
+"""Difference of two scores, with its confidence interval."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from frossl.intervals import paired_interval, unpaired_interval
 
 @dataclass(frozen=True)
 class Difference:
-    """Of two accuracies, in points of percent."""
+    """Difference of two accuracies."""
 
     points: float
+    """Difference in percentage points."""
     interval: tuple[float, float]
-    """95% confidence: that of paired results where both scores have them, else that of two samples."""
+    """95% confidence interval: paired where both scores have results per image, else of two samples."""
 
     @classmethod
     def between(cls, first: Score, second: Score) -> Difference:
-        """first − second, of the same test images in the same order."""
+        """Return first − second, both measured on the same test images in the same order."""
         points = first.percent - second.percent
         if first.right is None or second.right is None or len(first.right) != len(second.right):
             return cls(

@@ -1,4 +1,4 @@
-"""Features of labelled images, computed once and kept."""
+"""Feature extraction from labelled images, and the baselines that need no encoder."""
 
 from __future__ import annotations
 
@@ -20,14 +20,38 @@ Rows = tuple[Tensor, Tensor]
 
 
 def extract(encoder: nn.Module, images: Labelled) -> Rows:
-    """Pooled features in evaluation mode, on the encoder's device; the mode is put back."""
-    return _evaluated(encoder, images, lambda batch: encoder(batch.images))
+    """Compute pooled features of images.
+
+    The encoder runs in evaluation mode on its own device; the mode of each of its modules is restored
+    afterwards. Images that cannot be read are left out.
+
+    Args:
+        encoder: A module that maps images (N, C, H, W) to features (N, F).
+        images: The images and their labels.
+
+    Returns:
+        Features (N, F), float32 on the CPU, and labels (N,).
+
+    Raises:
+        NotFiniteError: If a feature is NaN or infinite.
+    """
+    return _extract_with(encoder, images, lambda batch: encoder(batch.images))
 
 
 def bag_of_features(encoder: Encoder, images: Labelled, view: ViewSpec, *, crops: int) -> Rows:
-    """The mean of the features of `crops` random crops of each image, cut and flipped as `view` says, without
-    its colors: what a network that was trained on small patches is asked with (EMP-SSL). The crops are the
-    same every time."""
+    """Compute the mean of the features of random crops of each image.
+
+    This is the evaluation of networks trained on small patches (EMP-SSL).
+
+    Args:
+        encoder: The encoder, whose mean and standard deviation standardize the crops.
+        images: The images and their labels.
+        view: Scale, aspect ratio and flips of the crops; its color augmentations are not applied.
+        crops: Number of crops per image. The crops are the same in every call.
+
+    Returns:
+        Features (N, F) and labels (N,), as from `extract`.
+    """
     clock = Clock(step=0, total=1, epoch=0, seed=0)
     spec = replace(view, jitter=0.0, gray=0.0, blur=0.0, solarize=0.0)
     mean, std = encoder.mean.flatten().tolist(), encoder.std.flatten().tolist()
@@ -35,18 +59,18 @@ def bag_of_features(encoder: Encoder, images: Labelled, view: ViewSpec, *, crops
     def features(batch: Batch) -> Tensor:
         height, width = batch.images.shape[-2:]
         total = torch.zeros(())
-        for crop in range(crops):  # one at a time, for memory
+        for crop in range(crops):  # one at a time, to bound memory
             chosen = plan(spec, batch.ids, torch.tensor([crop]), clock, height=height, width=width)
             (view,) = standardize(make_views(batch.images, spec, chosen), mean, std)
             total = total + encoder.backbone(view)
         return total / crops
 
-    return _evaluated(encoder, images, features)
+    return _extract_with(encoder, images, features)
 
 
-def _evaluated(encoder: nn.Module, images: Labelled, features: Callable[[Batch], Tensor]) -> Rows:
+def _extract_with(encoder: nn.Module, images: Labelled, features: Callable[[Batch], Tensor]) -> Rows:
     device = next(encoder.parameters()).device
-    modes = {module: module.training for module in encoder.modules()}  # frozen layers have their own
+    modes = {module: module.training for module in encoder.modules()}  # frozen layers may differ
     encoder.eval()
     try:
         return _collect(images, lambda batch: features(Batch(batch.images.to(device), batch.ids.to(device))))
@@ -56,7 +80,15 @@ def _evaluated(encoder: nn.Module, images: Labelled, features: Callable[[Batch],
 
 
 def pixels(images: Labelled, *, largest: int = 32) -> Rows:
-    """The images themselves as features, minus 0.5: a strong baseline. Larger ones are scaled down."""
+    """Return pixel values in [−0.5, 0.5] as features: a strong baseline.
+
+    Args:
+        images: The images and their labels.
+        largest: Images with a longer side are resized to `largest` × `largest`.
+
+    Returns:
+        Features (N, C·H·W) and labels (N,).
+    """
 
     def flat(batch: Batch) -> Tensor:
         pixels = batch.images.float() / 255 - 0.5
@@ -68,8 +100,17 @@ def pixels(images: Labelled, *, largest: int = 32) -> Rows:
 
 
 def colors(images: Labelled, *, bins: int = 16) -> Rows:
-    """How often each brightness occurs in each channel (roots of histograms, so that a cosine compares them):
-    what can be told without any shape."""
+    """Return color histograms as features: a baseline that knows nothing of shape.
+
+    Values are square roots of the frequencies, so that a cosine compares two histograms.
+
+    Args:
+        images: The images and their labels.
+        bins: Number of brightness bins per channel.
+
+    Returns:
+        Features (N, C·bins) and labels (N,).
+    """
 
     def histograms(batch: Batch) -> Tensor:
         N, C, H, W = batch.images.shape
@@ -81,17 +122,17 @@ def colors(images: Labelled, *, bins: int = 16) -> Rows:
 
 
 @torch.inference_mode()
-def _collect(images: Labelled, of: Callable[[Batch], Tensor], *, batch_size: int = 64) -> Rows:
-    """An image that could not be read, and came as its replacement, is left out.
+def _collect(images: Labelled, features_of: Callable[[Batch], Tensor], *, batch_size: int = 64) -> Rows:
+    """Apply `features_of` batch by batch, without the images that a source replaced as unreadable.
 
-    batch_size: larger ones leave the caches of a CPU, and took up to 1.7 times as long.
+    Larger batches do not fit the caches of a CPU, and took up to 1.7 times as long.
     """
     features, labels = [], []
     for ids, values in zip(images.ids.split(batch_size), images.labels.split(batch_size), strict=True):
         batch = images.source.read(ids)
-        itself = batch.ids == ids
-        features.append(of(Batch(batch.images[itself], ids[itself])).float().cpu())
-        labels.append(values[itself])
+        readable = batch.ids == ids
+        features.append(features_of(Batch(batch.images[readable], ids[readable])).float().cpu())
+        labels.append(values[readable])
     rows = torch.cat(features)
     if not rows.isfinite().all():
         raise NotFiniteError(

@@ -1,4 +1,7 @@
-"""Accuracy while a run trains. Nothing here reaches the networks: features arrive detached."""
+"""Online evaluation during training: a linear probe and kNN.
+
+No gradient of theirs reaches the trained networks, because features are detached.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +14,45 @@ from torch.nn import functional as F
 from frossl.evaluation.difference import Difference
 from frossl.evaluation.features import Rows, extract
 from frossl.evaluation.knn import knn_accuracy
-from frossl.evaluation.split import TOGETHER, Score, Split
+from frossl.evaluation.split import HASH_SPLIT_GROUPED, EvalSplit, Score
 from frossl.evaluation.supervised import zero_head
 
-RATE = 0.1
-LARGEST_BANK, LARGEST_TEST = 2000, 500
-K = 20
+PROBE_LR = 0.1
+"""Learning rate of the online probe for one feature; it is divided by the square root of their number."""
+KNN_MAX_TRAIN = 2000
+KNN_MAX_TEST = 500
+KNN_NEIGHBORS = 20
 
 
 class OnlineProbe:
-    """A linear classifier that takes one step of its own with every step of the run.
+    """Linear classifier that is trained by one SGD step of its own in every training step.
 
-    Features are standardized first (BatchNorm without weights), so that one rate serves any scale of them.
+    Features are standardized first (BatchNorm without weights), so that one learning rate fits any scale.
     """
 
     def __init__(self, features: int, labels: Tensor, *, device: torch.device | str = "cpu") -> None:
-        """labels: (N,) by id; −1 is none, and is not learned from."""
+        """Create a classifier whose weights are zero.
+
+        Args:
+            features: Number of features F.
+            labels: Labels (N,) indexed by image id; images with label −1 are not learned from.
+            device: Device of the classifier.
+        """
         self.labels = labels.to(device)
-        self._all_known = bool((labels >= 0).all())  # choosing rows waits for the device
+        self._all_known = bool((labels >= 0).all())  # selecting rows would synchronize with the device
         self.norm = nn.BatchNorm1d(features, affine=False, device=device)
         self.linear = zero_head(features, int(labels.max()) + 1, device)
-        self.optimizer = torch.optim.SGD(self.linear.parameters(), lr=RATE / features**0.5, momentum=0.9)
-        self._right: list[Tensor] = []
+        self.optimizer = torch.optim.SGD(self.linear.parameters(), lr=PROBE_LR / features**0.5, momentum=0.9)
+        self._correct: list[Tensor] = []
 
     @torch.enable_grad()
     def step(self, ids: Tensor, features: Tensor) -> None:
-        """Features (V, N, F) of the training views, and the ids (N,) of their images."""
+        """Take one step on the features of the training views.
+
+        Args:
+            ids: Ids (N,) of the images.
+            features: Features (V, N, F) of their views.
+        """
         labels, features = self.labels[ids.to(self.labels.device)], features.detach()
         if not self._all_known:
             known = labels >= 0
@@ -45,22 +61,25 @@ class OnlineProbe:
         if len(rows) < 2:
             return
         logits = self.linear(self.norm(rows))
-        self._right.append((logits.detach().argmax(1) == targets).float().mean())
+        self._correct.append((logits.detach().argmax(1) == targets).float().mean())
         self.optimizer.zero_grad()
         F.cross_entropy(logits, targets).backward()
         self.optimizer.step()
 
     def seen(self) -> float | None:
-        """Percent right of the training views since this was last asked, each before it was learned from."""
-        if not self._right:
+        """Return the accuracy in percent on the training views since the last call, or None without any.
+
+        Each view was classified before the classifier learned from it.
+        """
+        if not self._correct:
             return None
-        percent = 100 * torch.stack(self._right).mean().item()
-        self._right.clear()
+        percent = 100 * torch.stack(self._correct).mean().item()
+        self._correct.clear()
         return percent
 
     @torch.no_grad()
     def accuracy(self, features: Tensor, labels: Tensor) -> Score:
-        """Of unaugmented images."""
+        """Return the accuracy on features (N, F) of unaugmented images with labels (N,)."""
         self.norm.eval()
         logits = self.linear(self.norm(features.to(self.labels.device)))
         self.norm.train()
@@ -74,7 +93,7 @@ class OnlineProbe:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
-        """False, and nothing is loaded, where it is of other classes or not finite."""
+        """Load a state; return False, and load nothing, if its shape differs or it is not finite."""
         weight = state["linear"]["weight"]
         if weight.shape != self.linear.weight.shape or not weight.isfinite().all():
             return False
@@ -84,27 +103,30 @@ class OnlineProbe:
         return True
 
 
-def online_labels(split: Split, images: int) -> Tensor:
-    """(N,) by id, for a probe: those of the images that nobody is tested on; −1 for the others."""
+def online_labels(split: EvalSplit, images: int) -> Tensor:
+    """Return labels (images,) indexed by id: those of the training side of `split`, −1 for all others."""
     labels = torch.full((images,), -1)
-    labels[split.bank.ids] = split.bank.labels
+    labels[split.train.ids] = split.train.labels
     return labels
 
 
 class OnlineKnn:
-    """Nearest neighbours among a few of the unaugmented images, the same each time."""
+    """kNN accuracy on a small fixed subset of the unaugmented images."""
 
-    def __init__(self, split: Split) -> None:
-        self.bank, self.test = split.bank.at_most(LARGEST_BANK), split.test.at_most(LARGEST_TEST)
-        self._together = {"copies": split.copies} if split.kind == TOGETHER else {}
+    def __init__(self, split: EvalSplit) -> None:
+        self.train, self.test = split.train.at_most(KNN_MAX_TRAIN), split.test.at_most(KNN_MAX_TEST)
+        self._copies = {"copies": split.copies} if split.kind == HASH_SPLIT_GROUPED else {}
         self.start: Score | None = None
-        """That of the network before the first step, once it was measured."""
+        """Score of the network before the first step; None until it is measured."""
 
     def measure(self, encoder: nn.Module) -> dict[str, float]:
-        """Percent right, and of how many images; how far that is above the start, and its 95% interval;
-        `copies` where some are kept on one side of the split."""
+        """Return the numbers of a record: accuracy in percent (`knn`), number of test images (`tested`).
+
+        Once `start` is set, the gain over it in points (`knn_gain`) and its 95% interval (`knn_gain_low`,
+        `knn_gain_high`) are included; `copies` where the split groups exact copies.
+        """
         score = self.score(encoder)
-        numbers = {"knn": score.percent, "tested": score.images, **self._together}
+        numbers = {"knn": score.percent, "tested": score.images, **self._copies}
         if self.start is None:
             return numbers
         gain = Difference.between(score, self.start)
@@ -112,9 +134,10 @@ class OnlineKnn:
         return {**numbers, "knn_gain": gain.points, "knn_gain_low": low, "knn_gain_high": high}
 
     def score(self, encoder: nn.Module) -> Score:
-        bank, labels = extract(encoder, self.bank)
-        return knn_accuracy(bank, labels, *self.tested(encoder), k=min(K, len(bank)))
+        """Return the kNN accuracy of an encoder."""
+        train, labels = extract(encoder, self.train)
+        return knn_accuracy(train, labels, *self.tested(encoder), k=min(KNN_NEIGHBORS, len(train)))
 
     def tested(self, encoder: nn.Module) -> Rows:
-        """Features and labels of the images that are tested on."""
+        """Return features and labels of the test images."""
         return extract(encoder, self.test)

@@ -1,4 +1,4 @@
-"""Probes: logistic regression on kept features by scikit-learn, and the paper's protocol."""
+"""Linear probes: logistic regression on extracted features, and the FroSSL paper's SGD protocol."""
 
 from __future__ import annotations
 
@@ -12,32 +12,45 @@ from torch.nn import functional as F
 from frossl.data import held_out
 from frossl.errors import InputError
 from frossl.evaluation.features import extract
-from frossl.evaluation.split import Score, Split
-from frossl.evaluation.supervised import Schooling, zero_head
+from frossl.evaluation.split import EvalSplit, Score
+from frossl.evaluation.supervised import SupervisedData, zero_head
 from frossl.networks import Encoder
 
-STRENGTHS = (0.001, 0.01, 0.1, 1.0)
-"""Inverse regularization to choose from."""
-FEW_LABEL_STRENGTH = 0.1
-"""Fixed where there are too few labels to choose by."""
+C_GRID = (0.001, 0.01, 0.1, 1.0)
+"""Candidate values of C, the inverse regularization strength of scikit-learn."""
+FEW_LABELS_C = 0.1
+"""Value of C where there are too few labels to validate."""
 
 
-def logistic_accuracy(bank: Tensor, bank_labels: Tensor, test: Tensor, test_labels: Tensor) -> Score:
-    """All labels of the bank; the regularization chosen on 20% of them, then fitted to all."""
-    bank, test = _standardized(bank, test)
-    chosen = held_out(bank_labels)
+def logistic_accuracy(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> Score:
+    """Fit a logistic regression to all training features; C is chosen on 20% of them.
 
-    def validated(strength: float) -> float:
-        left, right = (bank[~chosen], bank_labels[~chosen]), (bank[chosen], bank_labels[chosen])
-        return _fitted(*left, *right, strength).percent
+    Args:
+        train: Training features (N, F).
+        train_labels: Training labels (N,).
+        test: Test features (M, F).
+        test_labels: Test labels (M,).
 
-    best = max(STRENGTHS, key=validated) if chosen.any() else FEW_LABEL_STRENGTH
-    return _fitted(bank, bank_labels, test, test_labels, best)
+    Returns:
+        Accuracy on the test rows.
+
+    Raises:
+        InputError: If the training labels are of one class.
+    """
+    train, test = _standardize(train, test)
+    validation = held_out(train_labels)
+
+    def validation_accuracy(C: float) -> float:
+        fitted_to = train[~validation], train_labels[~validation]
+        return _fit_and_score(*fitted_to, train[validation], train_labels[validation], C).percent
+
+    best = max(C_GRID, key=validation_accuracy) if validation.any() else FEW_LABELS_C
+    return _fit_and_score(train, train_labels, test, test_labels, best)
 
 
 def few_label_accuracy(
-    bank: Tensor,
-    bank_labels: Tensor,
+    train: Tensor,
+    train_labels: Tensor,
     test: Tensor,
     test_labels: Tensor,
     *,
@@ -45,34 +58,50 @@ def few_label_accuracy(
     draws: int = 10,
     seed: int = 0,
 ) -> Score:
-    """`per_class` labels of every class, drawn several times: mean and deviation over the draws."""
-    classes, counts = bank_labels.unique(return_counts=True)
+    """Fit a logistic regression to few labels per class, several times over.
+
+    Args:
+        train: Training features (N, F).
+        train_labels: Training labels (N,).
+        test: Test features (M, F).
+        test_labels: Test labels (M,).
+        per_class: Number of labels per class, at most the size of the smallest class.
+        draws: Number of random draws of the labels.
+        seed: Seed of the draws.
+
+    Returns:
+        Mean accuracy over the draws and the standard deviation between them.
+
+    Raises:
+        InputError: If a class has fewer than `per_class` labels.
+    """
+    classes, counts = train_labels.unique(return_counts=True)
     if not 1 <= per_class <= counts.min():
         raise InputError(
             f"{per_class} labels a class cannot be drawn: the smallest class has {counts.min()}; "
             f"give 1 to {counts.min()}"
         )
-    bank, test = _standardized(bank, test)
+    train, test = _standardize(train, test)
     scores = []
     for draw in range(draws):
         random = np.random.default_rng((seed, draw))
         ids = np.concatenate(
             [
-                random.permutation((bank_labels == c).nonzero()[:, 0].numpy())[:per_class]
+                random.permutation((train_labels == c).nonzero()[:, 0].numpy())[:per_class]
                 for c in classes.tolist()
             ]
         )
-        scores.append(_fitted(bank[ids], bank_labels[ids], test, test_labels, FEW_LABEL_STRENGTH))
+        scores.append(_fit_and_score(train[ids], train_labels[ids], test, test_labels, FEW_LABELS_C))
     return Score.over(scores)
 
 
-def _standardized(bank: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
-    """By the mean and deviation of the whole bank, which needs no label."""
-    mean, std = bank.mean(0), bank.std(0).clamp_min(1e-6)
-    return (bank - mean) / std, (test - mean) / std
+def _standardize(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+    """Standardize by the mean and deviation of the whole training set, which needs no labels."""
+    mean, std = train.mean(0), train.std(0).clamp_min(1e-6)
+    return (train - mean) / std, (test - mean) / std
 
 
-def _fitted(bank: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, strength: float) -> Score:
+def _fit_and_score(train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, C: float) -> Score:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
@@ -81,22 +110,37 @@ def _fitted(bank: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, str
             "the readable images to learn from are of one class; `frossl check` names what cannot be read"
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the accuracy settles long before the weights
-        model = LogisticRegression(C=strength, max_iter=200).fit(bank.numpy(), labels.numpy())
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the accuracy converges long before the weights
+        model = LogisticRegression(C=C, max_iter=200).fit(train.numpy(), labels.numpy())
     votes = torch.from_numpy(model.predict_proba(test.numpy()))
     return Score.of_ranked(votes, test_labels, torch.from_numpy(model.classes_))
 
 
-def linear_probe(encoder: Encoder, split: Split, schooling: Schooling, *, lr: float = 0.3) -> Score:
-    """The paper's protocol: a linear layer on the frozen encoder, trained on random crops and flips by SGD
-    (rate 0.3, momentum 0.9, no weight decay), the rate a tenth after 60% of the epochs and again after 80%;
-    tested on whole images. The encoder stays in evaluation mode and as it is."""
+def linear_probe(encoder: Encoder, split: EvalSplit, supervised: SupervisedData, *, lr: float = 0.3) -> Score:
+    """Train a linear classifier on the frozen encoder by the protocol of the FroSSL paper.
+
+    Training uses random crops and flips and SGD (learning rate 0.3, momentum 0.9, no weight decay); the
+    learning rate is divided by 10 after 60% of the epochs and again after 80%. The test uses whole images.
+    The encoder is put into evaluation mode, and its weights are not changed.
+
+    Args:
+        encoder: The frozen encoder.
+        split: Images to train on and to test on.
+        supervised: Epochs, batch size and seed of the training.
+        lr: Initial learning rate.
+
+    Returns:
+        Accuracy on the test images.
+
+    Raises:
+        InputError: If the classifier diverges.
+    """
     head = zero_head(encoder.num_features, split.classes, encoder.mean.device)
     optimizer = torch.optim.SGD(head.parameters(), lr, momentum=0.9)
     encoder.eval()
-    for views, labels, clock in schooling.lessons(split.bank, encoder):
-        done = clock.epoch / schooling.epochs
-        optimizer.param_groups[0]["lr"] = lr * (1.0 if done < 0.6 else 0.1 if done < 0.8 else 0.01)
+    for views, labels, clock in supervised.batches(split.train, encoder):
+        progress = clock.epoch / supervised.epochs
+        optimizer.param_groups[0]["lr"] = lr * (1.0 if progress < 0.6 else 0.1 if progress < 0.8 else 0.01)
         with torch.no_grad():
             features = encoder.backbone(views).float()
         optimizer.zero_grad()

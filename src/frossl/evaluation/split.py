@@ -1,4 +1,4 @@
-"""Which labelled images are learned from and which are tested on, and how sure a share of them is."""
+"""Labelled train/test splits, and accuracies with their confidence intervals."""
 
 from __future__ import annotations
 
@@ -14,61 +14,82 @@ from frossl.data import Dataset, Source, copies_within, held_out
 from frossl.errors import InputError
 from frossl.intervals import Z95, wilson
 
-OWN, HASH, TOGETHER = "own test part", "hash", "hash, copies together"
-"""Kinds of splits. Without copies, the last is the second: what version 0.1.0 had in place of both."""
-MOST_COMPARED = 100_000
-"""Images, up to which copies between a data set's own parts are looked for at every evaluation."""
+OWN_TEST_SPLIT = "own test part"
+"""Kind of a split whose test images are those of the data set."""
+HASH_SPLIT = "hash"
+"""Kind of a split by a hash of the image ids, in a data set without exact copies."""
+HASH_SPLIT_GROUPED = "hash, copies together"
+"""Kind of a split by a hash that keeps exact copies on one side; version 0.1.0 had `HASH_SPLIT` for both."""
+MAX_COPY_CHECK_IMAGES = 100_000
+"""Largest number of images for which every evaluation looks for copies between train and test split."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """An accuracy in percent and its standard deviation: over draws, or binomial over the test images."""
+    """Accuracy with its spread and confidence interval."""
 
     percent: float
+    """Accuracy in percent."""
     deviation: float
+    """Standard deviation in percent: between draws, or binomial over the test images."""
     images: int
-    """That were tested on."""
+    """Number of test images."""
     draws: int = 1
+    """Number of draws of the training labels that the accuracy is the mean of."""
     top5: float | None = None
-    """Percent among the five that are thought of first, where there are more classes."""
+    """Top-5 accuracy in percent; None with five classes or fewer."""
     right: Tensor | None = field(default=None, compare=False, repr=False)
-    """bool (N,), image by image; None over several draws."""
+    """Correctness per test image, bool (N,); None over several draws."""
 
     @classmethod
     def of(cls, right: Tensor, *, top5: Tensor | None = None) -> Score:
-        """right: bool (N,), or (N, 5) in `top5`."""
+        """Create a score from correctness per image.
+
+        Args:
+            right: Whether the prediction is correct, bool (N,).
+            top5: Whether each of the five best guesses is correct, bool (N, 5).
+
+        Raises:
+            InputError: If there is no image.
+        """
         if not len(right):
             raise InputError("no image is left to test on; check that they can be read (frossl check)")
-        share = right.double().mean().item()
-        deviation = 100 * math.sqrt(share * (1 - share) / len(right))
-        among = None if top5 is None else 100 * top5.any(1).double().mean().item()
-        return cls(100 * share, deviation, len(right), top5=among, right=right)
+        accuracy = right.double().mean().item()
+        deviation = 100 * math.sqrt(accuracy * (1 - accuracy) / len(right))
+        percent5 = None if top5 is None else 100 * top5.any(1).double().mean().item()
+        return cls(100 * accuracy, deviation, len(right), top5=percent5, right=right)
 
     @classmethod
     def of_ranked(cls, votes: Tensor, labels: Tensor, classes: Tensor | None = None) -> Score:
-        """From votes (N, K) for each class. classes: (K,) labels that the columns stand for, 0 to K − 1 if
-        not given; an image of a class that has no column is never right."""
+        """Create a score from votes, logits or probabilities.
+
+        Args:
+            votes: Votes for each class (N, K).
+            labels: True labels (N,).
+            classes: Labels (K,) of the columns; 0 to K − 1 by default. An image whose class has no column
+                counts as wrong.
+        """
         columns = votes.topk(min(5, votes.shape[1]), dim=1).indices
-        first = (columns if classes is None else classes[columns]) == labels[:, None]
-        return cls.of(first[:, 0], top5=first if votes.shape[1] > 5 else None)
+        correct = (columns if classes is None else classes[columns]) == labels[:, None]
+        return cls.of(correct[:, 0], top5=correct if votes.shape[1] > 5 else None)
 
     @classmethod
     def over(cls, draws: Sequence[Score]) -> Score:
-        """The mean over several draws of what was learned from, and the deviation between them."""
+        """Return the mean of scores over draws of the training labels, and the deviation between them."""
         percents = [score.percent for score in draws]
         deviation = statistics.stdev(percents) if len(draws) > 1 else draws[0].deviation
         return cls(statistics.fmean(percents), deviation, draws[0].images, len(draws))
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95% confidence: Wilson's for a count; over draws, with the error of their mean besides."""
+        """95% confidence interval in percent (Wilson); over draws, with the standard error of their mean."""
         between = self.deviation / 100 / math.sqrt(self.draws) if self.draws > 1 else 0.0
         low, high = wilson(self.percent / 100, self.images, between=between)
         return 100 * low, 100 * high
 
     @property
     def error(self) -> float:
-        """Standard error in percent, from the interval: above 0 at 0 and 100 percent, too."""
+        """Standard error in percent, derived from the interval: positive at 0% and 100%, too."""
         low, high = self.interval
         return (high - low) / (2 * Z95)
 
@@ -78,95 +99,112 @@ class Score:
 
 @dataclass(frozen=True)
 class Labelled:
-    """Images by id, with their labels."""
+    """Images of a source, selected by id, with their labels."""
 
     source: Source
     ids: Tensor
+    """Ids (N,) in the source."""
     labels: Tensor
+    """Labels (N,)."""
 
     def at_most(self, images: int) -> Labelled:
-        """All of them, or so many, chosen by a fixed seed."""
+        """Return these images, or a subset of `images` of them drawn with a fixed seed if there are more."""
         if len(self.ids) <= images:
             return self
         generator = torch.Generator().manual_seed(0)
-        return self.among(torch.randperm(len(self.ids), generator=generator)[:images].sort().values)
+        return self.subset(torch.randperm(len(self.ids), generator=generator)[:images].sort().values)
 
-    def among(self, chosen: Tensor) -> Labelled:
+    def subset(self, chosen: Tensor) -> Labelled:
+        """Return the images at the positions `chosen`."""
         return Labelled(self.source, self.ids[chosen], self.labels[chosen])
 
 
 @dataclass(frozen=True)
-class Split:
-    """Labelled images to learn from (the bank) and to be tested on."""
+class EvalSplit:
+    """Labelled images to train on and to test on."""
 
-    bank: Labelled
+    train: Labelled
     test: Labelled
     note: str
-    """Where the test images come from, to be said aloud."""
-    kind: str = OWN
-    """How they were chosen: figures of different kinds are not comparable."""
+    """Origin of the test images, for reports."""
+    kind: str = OWN_TEST_SPLIT
+    """Way the test images were chosen; accuracies on splits of different kinds are not comparable."""
     copies: int = 0
-    """Labelled images that are an exact copy of an earlier one; of an own test part, of one to learn from."""
+    """Number of exact copies: test images that copy a training image if the data set has a test split, else
+    labelled images that copy an earlier one."""
 
     @property
     def classes(self) -> int:
-        return int(self.bank.labels.max()) + 1
+        """Number of classes."""
+        return int(self.train.labels.max()) + 1
 
     @property
     def smallest_class(self) -> int:
-        """Images to learn from of the class that has fewest."""
-        return int(self.bank.labels.unique(return_counts=True)[1].min())
+        """Number of training images of the smallest class."""
+        return int(self.train.labels.unique(return_counts=True)[1].min())
 
 
-def labelled_split(data: Dataset, *, tested_on: str = "the data set's own test part") -> Split:
-    """The data set's own test part; without one, 20% of the labelled images, chosen by a hash of their id,
-    exact copies together. Copies between an own test part and the images to learn from are counted, and stay.
+def labelled_split(data: Dataset, *, tested_on: str = "the data set's own test part") -> EvalSplit:
+    """Split the labelled images of a data set into train and test.
 
-    tested_on: what the note calls the own test part.
+    The test images are the data set's own test split. Without one, 20% of the labelled images are held out by
+    a hash of their id, with exact copies on the same side. Copies between the data set's own train and test
+    split are counted, not removed.
+
+    Args:
+        data: The data set.
+        tested_on: Name of the data set's own test split in the note.
+
+    Raises:
+        InputError: If there are no labels, fewer than two classes to train on, no test image, or test classes
+            without a training image.
     """
     labels = data.train.labels
     if labels is None:
         raise InputError(
             f"{data.name} has no labels; put the images in one folder per class to measure accuracy"
         )
-    train, values = data.train.source, labels.values
-    known = _labelled(train, values, values >= 0)
+    source, values = data.train.source, labels.values
+    labelled = _labelled(source, values, values >= 0)
     if data.test is not None and data.test.labels is not None:
-        others = data.test.labels.values
-        bank, test = known, _labelled(data.test.source, others, others >= 0)
-        kind, copies, note = OWN, _crossing(bank, test), f"tested on {tested_on}"
+        test_values = data.test.labels.values
+        train, test = labelled, _labelled(data.test.source, test_values, test_values >= 0)
+        kind, copies, note = OWN_TEST_SPLIT, _copies_across(train, test), f"tested on {tested_on}"
         if copies:
             note += f" ({copies:,} of its images are exact copies of images to learn from: frossl check)"
     else:
-        (groups,) = copies_within((train, known.ids))
+        (groups,) = copies_within((source, labelled.ids))
         copies = len(groups) - len(groups.unique())
-        kind = TOGETHER if copies else HASH
-        chosen = held_out(values, copies=torch.zeros_like(values).index_copy(0, known.ids, groups))
-        bank, test = _labelled(train, values, ~chosen), _labelled(train, values, chosen)
+        kind = HASH_SPLIT_GROUPED if copies else HASH_SPLIT
+        chosen = held_out(values, copies=torch.zeros_like(values).index_copy(0, labelled.ids, groups))
+        train, test = _labelled(source, values, ~chosen), _labelled(source, values, chosen)
         note = "tested on 20% of the labelled images, held out by a hash (seen in training, unlabelled"
         note += f"; {copies:,} exact copies are on the side of the image they copy)" if copies else ")"
-    classes = len(bank.labels.unique())
+    classes = len(train.labels.unique())
     if classes < 2 or not len(test.ids):
         raise InputError(
             f"{data.name} leaves {classes} classes to learn from and {len(test.ids)} images to test on; "
             "give at least two classes with several different images each"
         )
-    if strange := sorted(set(test.labels.tolist()) - set(bank.labels.tolist())):
-        named = ", ".join(repr(labels.names[i]) for i in strange[:3])
+    if untrained := sorted(set(test.labels.tolist()) - set(train.labels.tolist())):
+        named = ", ".join(repr(labels.names[i]) for i in untrained[:3])
         raise InputError(
-            f"{data.name} has {len(strange)} classes to test on that nobody could learn ({named}); "
+            f"{data.name} has {len(untrained)} test classes without training images ({named}); "
             "give the training part images of each, or take them out of the test part"
         )
-    return Split(bank, test, note, kind, copies)
+    return EvalSplit(train, test, note, kind, copies)
 
 
-def _crossing(bank: Labelled, test: Labelled) -> int:
-    """Images to be tested on that are exact copies of images to learn from. Of large data sets nobody waits
-    for this: 0 is said then, and `frossl check` tells."""
-    if len(bank.ids) + len(test.ids) > MOST_COMPARED:
+def _copies_across(train: Labelled, test: Labelled) -> int:
+    """Count test images that are exact copies of training images.
+
+    Return 0 for large data sets, where the comparison would delay every evaluation; `frossl check` has no
+    such limit.
+    """
+    if len(train.ids) + len(test.ids) > MAX_COPY_CHECK_IMAGES:
         return 0
-    learned, tested = copies_within((bank.source, bank.ids), (test.source, test.ids))
-    return int(torch.isin(tested, learned).sum())
+    train_groups, test_groups = copies_within((train.source, train.ids), (test.source, test.ids))
+    return int(torch.isin(test_groups, train_groups).sum())
 
 
 def _labelled(source: Source, values: Tensor, chosen: Tensor) -> Labelled:

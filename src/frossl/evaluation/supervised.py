@@ -1,4 +1,4 @@
-"""Labelled crops, epoch after epoch: what probes and fine-tuning learn from."""
+"""Batches of labelled, augmented images for linear probes and fine-tuning."""
 
 from __future__ import annotations
 
@@ -15,24 +15,33 @@ from frossl.networks import Encoder
 from frossl.types import Batch, Clock
 
 Progress = Callable[[int, int], None]
+"""Callback with the number of steps done and their total."""
 
 
 @dataclass(frozen=True)
-class Schooling:
-    """How long and how much at once, and what is told of it.
-
-    max_steps: end early, for smoke tests.
-    """
+class SupervisedData:
+    """Settings of supervised training, and its batches."""
 
     epochs: int
     batch_size: int = 256
     seed: int = 0
     kernel: ViewKernel = "torch"
+    """Implementation of the augmentations."""
     max_steps: int | None = None
+    """Number of steps after which training ends early, for smoke tests."""
     progress: Progress | None = None
+    """Callback that is called after each step."""
 
-    def lessons(self, images: Labelled, encoder: Encoder) -> Iterator[tuple[Tensor, Tensor, Clock]]:
-        """Random crops and flips (N, C, S, S) of the encoder's size, on its device, and labels (N,)."""
+    def batches(self, images: Labelled, encoder: Encoder) -> Iterator[tuple[Tensor, Tensor, Clock]]:
+        """Yield the batches of all epochs, each image once per epoch in random order.
+
+        Args:
+            images: The images and their labels.
+            encoder: The encoder, whose size, mean, standard deviation and device the views have.
+
+        Yields:
+            Random crops and flips (N, C, S, S), their labels (N,), and the clock of the step.
+        """
         device = encoder.mean.device
         spec = ViewSpec(size=encoder.size, jitter=0.0, gray=0.0, blur=0.0)
         mean, std = encoder.mean.flatten().tolist(), encoder.std.flatten().tolist()
@@ -47,16 +56,16 @@ class Schooling:
                 if clock.step == self.max_steps:
                     return
                 batch = images.source.read(images.ids[rows])
-                itself = batch.ids == images.ids[rows]  # a bad file came as another image
-                shown = Batch(batch.images[itself].to(device), batch.ids[itself].to(device))
-                (views,) = crop(shown, clock)
-                yield views[0], images.labels[rows][itself].to(device), clock
+                readable = batch.ids == images.ids[rows]  # sources replace unreadable files by other images
+                loaded = Batch(batch.images[readable].to(device), batch.ids[readable].to(device))
+                (views,) = crop(loaded, clock)
+                yield views[0], images.labels[rows][readable].to(device), clock
                 if self.progress is not None:
                     self.progress(clock.step + 1, total)
 
 
 def zero_head(features: int, classes: int, device: torch.device | str = "cpu") -> nn.Linear:
-    """A linear layer that begins at zero; no random number is drawn."""
+    """Return a linear layer with zero weights and bias; no random number is drawn."""
     head: nn.Linear = nn.utils.skip_init(nn.Linear, features, classes, device=device)
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)

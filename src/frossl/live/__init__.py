@@ -1,8 +1,17 @@
-"""What a person sees while a run lives. No torch."""
+"""Terminal display of a running or finished run: dashboard, plain lines, progress bars. No torch."""
 
 from frossl.live.dashboard import Dashboard, Frame
-from frossl.live.following import screen, watch
-from frossl.live.progress import Counting, Patient, PlainLines
-from frossl.live.story import Story
+from frossl.live.follow import screen, watch
+from frossl.live.progress import NonBlockingConsole, PlainLines, ProgressBar
+from frossl.live.run_view import RunView
 
-__all__ = ["Counting", "Dashboard", "Frame", "Patient", "PlainLines", "Story", "screen", "watch"]
+__all__ = [
+    "Dashboard",
+    "Frame",
+    "NonBlockingConsole",
+    "PlainLines",
+    "ProgressBar",
+    "RunView",
+    "screen",
+    "watch",
+]

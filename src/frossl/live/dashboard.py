@@ -1,4 +1,4 @@
-"""A run in a terminal, twice a second."""
+"""Dashboard of a run in a terminal, redrawn twice a second."""
 
 from __future__ import annotations
 
@@ -15,26 +15,45 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from frossl.live.story import BAD, WAITING, WELL, Line, Points, Story
-from frossl.live.words import clock, encodable, harmless, number
+from frossl.live.run_view import BAD, GOOD, WAITING, Line, Points, RunView
 from frossl.runs import RunFolder
+from frossl.text import clock, encodable, number, sanitize
 
-EVERY = 0.5
+REFRESH_SECONDS = 0.5
 """Seconds between two frames."""
-PATIENCE = 2.0
-"""Seconds that the end of a run waits for a terminal that takes nothing more."""
-GOOD, ALARM, QUIET = "green", "bold red", "dim"
-WIDE, NARROW, LOW = 76, 36, 4
-"""Columns for two columns of numbers; columns and rows below which there is one line."""
-LABEL, VALUE, DRAWN = 13, 8, 32
-"""Columns of a name, a number, and what is drawn beside it."""
-RECENT = 6
-NOT_TERMS = {"step", "epoch", "lr", "loss", "seconds", "images_per_second", "memory_gb", "effective_rank"}
-MILLISECONDS = "ms_"
+CLOSE_TIMEOUT = 2.0
+"""Seconds to wait, when a run ends, for a terminal that no longer accepts output."""
+GOOD_STYLE = "green"
+BAD_STYLE = "bold red"
+DIM_STYLE = "dim"
+TWO_COLUMN_WIDTH = 76
+"""Terminal width from which numbers are shown in two columns."""
+MIN_WIDTH = 36
+MIN_HEIGHT = 4
+"""Terminal size below which the frame is a single line."""
+LABEL_WIDTH = 13
+VALUE_WIDTH = 8
+MAX_GRAPHIC_WIDTH = 32
+"""Largest width of the bar or curve beside a number."""
+RECENT_LINES = 6
+"""Number of recent events at the end of a frame."""
+NOT_LOSS_TERMS = {
+    "step",
+    "epoch",
+    "lr",
+    "loss",
+    "seconds",
+    "images_per_second",
+    "memory_gb",
+    "effective_rank",
+}
+"""Keys of a metrics record that are not terms of the loss."""
+MILLISECONDS_PREFIX = "ms_"
+"""Prefix of the keys of a metrics record that hold the time of one part of a step."""
 
 
-class Signs(NamedTuple):
-    """What bars and curves are made of."""
+class Symbols(NamedTuple):
+    """Characters that bars and curves are drawn with."""
 
     full: str
     empty: str
@@ -42,143 +61,146 @@ class Signs(NamedTuple):
     cut: str
 
 
-UNICODE = Signs("━", "╌", "▁▂▃▄▅▆▇█", "…")
-ASCII = Signs("=", ".", "_.-~=+*#", "")
+UNICODE = Symbols("━", "╌", "▁▂▃▄▅▆▇█", "…")
+ASCII = Symbols("=", ".", "_.-~=+*#", "")
 
 
 class Row(NamedTuple):
-    """A line of a frame; where there is too little room, those with the largest number are left out."""
+    """Line of a frame. In a small terminal, lines with the largest `priority` number are left out first."""
 
-    when: int
+    priority: int
     text: Text
 
 
 class Frame:
-    """All that is known of a run, in as many rows and columns as there are."""
+    """Rich renderable of a `RunView`, fitted to the size of the terminal."""
 
-    def __init__(self, story: Story) -> None:
-        self.story = story
+    def __init__(self, view: RunView) -> None:
+        self.view = view
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width, height = options.max_width, console.size.height - 1
-        signs = ASCII if options.ascii_only else UNICODE
-        for text in self.rows(width, height, signs):
+        symbols = ASCII if options.ascii_only else UNICODE
+        for text in self.rows(width, height, symbols):
             if options.ascii_only:
                 text.plain = encodable(text.plain, "ascii")
-            text.truncate(width, overflow="ellipsis" if signs.cut else "crop")
+            text.truncate(width, overflow="ellipsis" if symbols.cut else "crop")
             text.no_wrap, text.overflow = True, "ignore"
             text.rstrip()
             yield text
 
-    def rows(self, width: int, height: int, signs: Signs) -> list[Text]:
-        if width < NARROW or height < LOW:
-            return [Text(self.story.line())]
+    def rows(self, width: int, height: int, symbols: Symbols) -> list[Text]:
+        """Return the lines that fit into `width` columns and `height` rows."""
+        if width < MIN_WIDTH or height < MIN_HEIGHT:
+            return [Text(self.view.line())]
         rows = [
             _BLANK,
-            *self._head(width, signs),
+            *self._head(width, symbols),
             *self._verdict(width),
-            *self._numbers(width, signs),
+            *self._numbers(width, symbols),
             *self._speed(width),
             *self._recent(),
         ]
-        kept = sorted(range(len(rows)), key=lambda i: (rows[i].when, i))[:height]
-        return [rows[i].text for i in sorted(kept)]
+        chosen = sorted(range(len(rows)), key=lambda i: (rows[i].priority, i))[:height]
+        return [rows[i].text for i in sorted(chosen)]
 
-    def _head(self, width: int, signs: Signs) -> list[Row]:
-        story = self.story
-        title = _ends(Text(story.title, "bold"), Text(story.about, QUIET), width)
-        if not story.total:
-            return [*title, Row(0, Text(WAITING, QUIET))]
-        share = min(1.0, story.now / story.total)
-        words = [f"step {story.now:,} of {story.total:,}", f"{share:.0%}"]
-        if story.state == "running" and (left := story.left()) is not None:
-            words.append(f"{clock(left)} left")
-        words.append(f"{clock(story.passed())} passed")
-        if story.epochs and "epoch" in story.record:
-            words.append(f"epoch {story.record['epoch'] + 1:,} of {story.epochs:,}")
-        return [*title, Row(2, _bar(share, width, signs)), Row(0, Text(_fitting(words, width)))]
+    def _head(self, width: int, symbols: Symbols) -> list[Row]:
+        view = self.view
+        title = _ends(Text(view.title, "bold"), Text(view.about, DIM_STYLE), width)
+        if not view.total:
+            return [*title, Row(0, Text(WAITING, DIM_STYLE))]
+        share = min(1.0, view.now / view.total)
+        words = [f"step {view.now:,} of {view.total:,}", f"{share:.0%}"]
+        if view.state == "running" and (remaining := view.remaining()) is not None:
+            words.append(f"{clock(remaining)} left")
+        words.append(f"{clock(view.elapsed())} elapsed")
+        if view.epochs and "epoch" in view.record:
+            words.append(f"epoch {view.record['epoch'] + 1:,} of {view.epochs:,}")
+        return [*title, Row(2, _bar(share, width, symbols)), Row(0, Text(_fitting(words, width)))]
 
     def _verdict(self, width: int) -> list[Row]:
-        story, rows = self.story, []
-        if story.silence or story.state != "running":
-            style = {"finished": GOOD, "stopped": "bold"}.get(story.state, ALARM)
-            rows += _paragraph(Text(story.end(), style), width, 1)
-        if story.kind:
-            style = ALARM if story.kind in BAD else GOOD if story.kind in WELL else "bold"
-            told = Text.assemble((story.kind, style), f"  {story.reason}" if story.reason else "")
-            rows += _paragraph(told, width, 1)
-        if story.advice:
-            rows += _paragraph(Text(story.advice), width, 5)
-        for sentence in story.also:
-            rows += _paragraph(Text(sentence, QUIET), width, 5)
+        view, rows = self.view, []
+        if view.silence or view.state != "running":
+            style = {"finished": GOOD_STYLE, "stopped": "bold"}.get(view.state, BAD_STYLE)
+            rows += _paragraph(Text(view.end(), style), width, 1)
+        if view.kind:
+            style = BAD_STYLE if view.kind in BAD else GOOD_STYLE if view.kind in GOOD else "bold"
+            verdict = Text.assemble((view.kind, style), f"  {view.reason}" if view.reason else "")
+            rows += _paragraph(verdict, width, 1)
+        if view.advice:
+            rows += _paragraph(Text(view.advice), width, 5)
+        for sentence in view.also:
+            rows += _paragraph(Text(sentence, DIM_STYLE), width, 5)
         return [_BLANK, *rows] if rows else []
 
-    def _numbers(self, width: int, signs: Signs) -> list[Row]:
-        story, record, looks = self.story, self.story.record, self.story.numbers
-        wide = width >= WIDE
-        room = min(DRAWN, (width // 2 if wide else width) - LABEL - VALUE - 6)
+    def _numbers(self, width: int, symbols: Symbols) -> list[Row]:
+        view, record, diagnostics = self.view, self.view.record, self.view.numbers
+        wide = width >= TWO_COLUMN_WIDTH
+        room = min(MAX_GRAPHIC_WIDTH, (width // 2 if wide else width) - LABEL_WIDTH - VALUE_WIDTH - 6)
         left, right = [], []
         if "loss" in record:
-            curve = _curve(story.losses, room, signs)
+            curve = _curve(view.losses, room, symbols)
             left.append(Row(1, _cell("loss", number(record["loss"]), curve)))
         for name, value in record.items():
-            if name not in NOT_TERMS and not name.startswith(MILLISECONDS):
-                left.append(Row(6, _cell(f"  {harmless(name)}", number(value))))
-        if story.rank is not None:
-            share = story.rank / max(1, story.largest_rank)
-            of = f"{story.rank:.0f}/{story.largest_rank}"
-            right.append(Row(1, _cell("rank", of, _bar(share, room, signs))))
-        if "features_rank" in looks:
-            right.append(Row(7, _cell("  features", f"{looks['features_rank']:.0f}")))
-        for when, name, title in (
+            if name not in NOT_LOSS_TERMS and not name.startswith(MILLISECONDS_PREFIX):
+                left.append(Row(6, _cell(f"  {sanitize(name)}", number(value))))
+        if view.rank is not None:
+            share = view.rank / max(1, view.largest_rank)
+            rank = f"{view.rank:.0f}/{view.largest_rank}"
+            right.append(Row(1, _cell("rank", rank, _bar(share, room, symbols))))
+        if "features_rank" in diagnostics:
+            right.append(Row(7, _cell("  features", f"{diagnostics['features_rank']:.0f}")))
+        for priority, name, title in (
             (4, "knn", "kNN"),
             (4, "probe", "probe"),
             (6, "probe_views", "probe, views"),
         ):
-            if name in looks:
-                share = looks[name] / 100
-                right.append(Row(when, _cell(title, f"{looks[name]:.1f}%", _bar(share, room, signs))))
+            if name in diagnostics:
+                share = diagnostics[name] / 100
+                bar = _bar(share, room, symbols)
+                right.append(Row(priority, _cell(title, f"{diagnostics[name]:.1f}%", bar)))
         rows = _beside(left, right, width // 2) if wide else [*left, *right]
         return [_BLANK, *rows] if rows else []
 
     def _speed(self, width: int) -> list[Row]:
-        story, record = self.story, self.story.record
+        view, record = self.view, self.view.record
         words = []
         if "images_per_second" in record:
             words.append(f"{record['images_per_second']:,.0f} images/s")
-        if (pace := story.seconds_per_step()) is not None:
-            words.append(f"{1000 * pace:,.0f} ms a step" if pace < 10 else f"{pace:,.1f} s a step")
+        if (seconds := view.seconds_per_step()) is not None:
+            words.append(f"{1000 * seconds:,.0f} ms/step" if seconds < 10 else f"{seconds:,.1f} s/step")
         if "memory_gb" in record:
             words.append(f"{record['memory_gb']:.1f} GB")
         if "lr" in record:
-            words.append(f"rate {record['lr']:.2g}")
-        if "share" in story.numbers and f"{MILLISECONDS}diagnostics" not in record:
-            words.append(f"diagnostics {story.numbers['share']:.1%}")
+            words.append(f"lr {record['lr']:.2g}")
+        if "share" in view.numbers and f"{MILLISECONDS_PREFIX}diagnostics" not in record:
+            words.append(f"diagnostics {view.numbers['share']:.1%}")
         rows = [Row(5, Text(_fitting(words, width)))] if words else []
-        spent = {name: value for name, value in record.items() if name.startswith(MILLISECONDS)}
-        if all_of_it := sum(spent.values()):
+        spent = {name: value for name, value in record.items() if name.startswith(MILLISECONDS_PREFIX)}
+        if total := sum(spent.values()):
             parts = [
-                f"{harmless(name.removeprefix(MILLISECONDS))} {value / all_of_it:.0%}"
+                f"{sanitize(name.removeprefix(MILLISECONDS_PREFIX))} {value / total:.0%}"
                 for name, value in sorted(spent.items(), key=lambda item: -item[1])
             ]
-            rows.append(Row(6, Text(_fitting(parts, width), QUIET)))
+            rows.append(Row(6, Text(_fitting(parts, width), DIM_STYLE)))
         return [_BLANK, *rows] if rows else []
 
     def _recent(self) -> list[Row]:
-        lines = self.story.lines[-RECENT:]
+        lines = self.view.lines[-RECENT_LINES:]
         rows = [Row(10 + age, self.recent(line)) for age, line in enumerate(reversed(lines))]
         return [_BLANK, *reversed(rows)] if rows else []
 
     def recent(self, line: Line) -> Text:
-        digits = len(f"{max(self.story.total, self.story.now):,}")
-        return Text.assemble((f"step {line.step:>{digits},}  ", QUIET), line.text)
+        """Return one event with its step."""
+        digits = len(f"{max(self.view.total, self.view.now):,}")
+        return Text.assemble((f"step {line.step:>{digits},}  ", DIM_STYLE), line.text)
 
 
 _BLANK = Row(9, Text())
 
 
 def _fitting(words: Iterable[str], width: int) -> str:
-    """As many as there is room for, the first ones."""
+    """Join as many of the first words as fit into `width` columns."""
     line = ""
     for word in words:
         longer = f"{line}   {word}" if line else word
@@ -189,42 +211,42 @@ def _fitting(words: Iterable[str], width: int) -> str:
 
 
 def _ends(left: Text, right: Text, width: int) -> list[Row]:
-    """One at each end of a line; where they do not fit, one below the other."""
+    """Put one text at each end of a line, or one below the other if they do not fit."""
     room = width - left.cell_len - right.cell_len
     return [Row(3, Text.assemble(left, " " * room, right))] if room >= 2 else [Row(3, left), Row(8, right)]
 
 
-def _paragraph(text: Text, width: int, when: int) -> list[Row]:
-    """At most two lines; the second may be left out where room is short."""
+def _paragraph(text: Text, width: int, priority: int) -> list[Row]:
+    """Wrap a text to at most two lines; the second is left out earlier than the first."""
     if text.cell_len <= width:
-        return [Row(when, text)]
+        return [Row(priority, text)]
     cut = text.plain.rfind(" ", 0, width)
     first, second = text.divide([cut]) if cut > 0 else (text, Text())
     second.plain = second.plain.lstrip()
-    return [Row(when, first), *([Row(when + 5, second)] if second.plain else [])]
+    return [Row(priority, first), *([Row(priority + 5, second)] if second.plain else [])]
 
 
-def _cell(name: str, value: str, drawn: Text | None = None) -> Text:
-    label = Text(name, QUIET)
-    label.truncate(LABEL, overflow="crop", pad=True)
-    return Text.assemble(label, f" {value:>{VALUE}}  ", drawn or "")
+def _cell(name: str, value: str, graphic: Text | None = None) -> Text:
+    label = Text(name, DIM_STYLE)
+    label.truncate(LABEL_WIDTH, overflow="crop", pad=True)
+    return Text.assemble(label, f" {value:>{VALUE_WIDTH}}  ", graphic or "")
 
 
 def _beside(left: Sequence[Row], right: Sequence[Row], column: int) -> list[Row]:
-    rows, nothing = [], Row(99, Text())
-    for one, other in zip_longest(left, right, fillvalue=nothing):
+    rows, empty = [], Row(99, Text())
+    for one, other in zip_longest(left, right, fillvalue=empty):
         space = " " * max(0, column - one.text.cell_len)
-        rows.append(Row(min(one.when, other.when), Text.assemble(one.text, space, other.text)))
+        rows.append(Row(min(one.priority, other.priority), Text.assemble(one.text, space, other.text)))
     return rows
 
 
-def _bar(share: float, width: int, signs: Signs) -> Text:
+def _bar(share: float, width: int, symbols: Symbols) -> Text:
     full = round(max(0.0, min(1.0, share)) * width)
-    return Text.assemble((signs.full * full, GOOD), (signs.empty * (width - full), QUIET))
+    return Text.assemble((symbols.full * full, GOOD_STYLE), (symbols.empty * (width - full), DIM_STYLE))
 
 
-def _curve(points: Points, width: int, signs: Signs) -> Text:
-    """Means over equal shares of the steps, from the lowest sign to the highest."""
+def _curve(points: Points, width: int, symbols: Symbols) -> Text:
+    """Draw a sparkline: the mean of the values in each of `width` equal ranges of steps."""
     if len(points) < 2:
         return Text()
     first, last = points[0][0], points[-1][0]
@@ -235,31 +257,37 @@ def _curve(points: Points, width: int, signs: Signs) -> Text:
     means: list[float] = []
     for values in bins:
         means.append(sum(value / len(values) for value in values) if values else means[-1])
-    halves = [mean / 2 for mean in means]  # the largest numbers are too far apart for a float
-    low, span, steps = min(halves), max(halves) - min(halves), len(signs.levels) - 1
+    halves = [mean / 2 for mean in means]  # the difference of two large floats may overflow
+    low, span, steps = min(halves), max(halves) - min(halves), len(symbols.levels) - 1
     heights = [round((half - low) / span * steps) if span > 0 else steps // 2 for half in halves]
-    return Text("".join(signs.levels[height] for height in heights), GOOD)
+    return Text("".join(symbols.levels[height] for height in heights), GOOD_STYLE)
 
 
 class Dashboard:
-    """A frame that renews itself. Whatever becomes of the terminal, the run neither fails nor waits for it.
+    """Live display of a run; a terminal that is closed or blocked neither fails the run nor slows it.
 
-    The run's own thread does no more than to replace a few values of the story; a second one draws them.
+    The thread of the run only replaces a few values of the view; a second thread draws them.
     """
 
-    def __init__(self, console: Console, story: Story, folder: RunFolder | None = None) -> None:
-        """folder: whose status tells how it ended."""
-        self.console, self.story, self.folder = console, story, folder
-        self._earlier = len(story.lines)
+    def __init__(self, console: Console, view: RunView, folder: RunFolder | None = None) -> None:
+        """Prepare a dashboard; entering its context starts the drawing.
+
+        Args:
+            console: Console of the terminal to draw to.
+            view: State of the run to show.
+            folder: Folder of the run; its status at the end is shown in the last frame.
+        """
+        self.console, self.view, self.folder = console, view, folder
+        self._lines_before = len(view.lines)
         self._size = console.size
         self._live = Live(
             console=console,
             auto_refresh=False,
-            get_renderable=lambda: Frame(self.story),
+            get_renderable=lambda: Frame(self.view),
             vertical_overflow="crop",
         )
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._draw_on, name="frossl-live", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="frossl-live", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -267,53 +295,53 @@ class Dashboard:
 
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
         if self.folder is not None:
-            with contextlib.suppress(Exception):  # how it ended is told elsewhere too
-                self.story.status(self.folder.read_status())
+            with contextlib.suppress(Exception):  # the command prints how the run ended as well
+                self.view.status(self.folder.read_status())
         self._done.set()
-        self._thread.join(PATIENCE)
-        if self._thread.is_alive():  # it waits for a terminal that has stopped taking anything
+        self._thread.join(CLOSE_TIMEOUT)
+        if self._thread.is_alive():  # blocked by a terminal that accepts no more output
             self.console.quiet = True
             sys.stdout = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
             sys.stderr = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
 
     def step(self, step: int, total: int, record: dict[str, Any] | None) -> None:
-        self.story.step(step, total, record)
+        self.view.step(step, total, record)
 
-    def look(self, record: dict[str, Any]) -> None:
-        self.story.look(record)
+    def diagnostic(self, record: dict[str, Any]) -> None:
+        self.view.diagnostic(record)
 
     def note(self, text: str) -> None:
-        self.story.note(text)
+        self.view.note(text)
 
-    def tell(self, text: str) -> None:
-        self.story.note(text, kept=True)
+    def message(self, text: str) -> None:
+        self.view.note(text, important=True)
 
-    def _draw_on(self) -> None:
-        """All that touches the terminal."""
+    def _run(self) -> None:
+        """Draw until the run ends; nothing outside this thread writes to the terminal."""
         try:
             self._live.start(refresh=True)
-            while not self._done.wait(EVERY):
+            while not self._done.wait(REFRESH_SECONDS):
                 self._draw()
-            self._last()
-        except Exception:  # the terminal is gone: the run goes on without
+            self._draw_last()
+        except Exception:  # the terminal was closed: continue without a display
             self.console.quiet = True
         finally:
             with contextlib.suppress(Exception):
                 self._live.stop()
 
     def _draw(self) -> None:
-        if self.console.size != self._size:  # the terminal may have broken the old frame's lines
+        if self.console.size != self._size:  # the terminal may have wrapped the lines of the old frame
             self._size = self.console.size
             self.console.clear()
         self._live.refresh()
 
-    def _last(self) -> None:
-        """Lines that must not be overlooked, and for which the last frame has no room, are left above it."""
-        frame = Frame(self.story)
+    def _draw_last(self) -> None:
+        """Print the important lines that do not fit into the last frame above it."""
+        frame = Frame(self.view)
         width, height = self.console.size
         rows = frame.rows(width, height - 1, UNICODE)
         shown = {text.plain for text in rows if text.cell_len <= width}
-        for line in self.story.lines[self._earlier :]:
-            if line.kept and (text := frame.recent(line).plain) not in shown:
+        for line in self.view.lines[self._lines_before :]:
+            if line.important and (text := frame.recent(line).plain) not in shown:
                 text = encodable(text, self.console.encoding)
                 self.console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What pipes and log files get, and bars for work of a known length."""
+"""Console that survives a closed pipe, plain lines for pipes and log files, and progress bars."""
 
 from __future__ import annotations
 
@@ -11,31 +11,41 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 
-from frossl.live.story import Story
-from frossl.live.words import encodable, harmless, harmless_lines
+from frossl.live.run_view import RunView
+from frossl.text import encodable, sanitize, sanitize_lines
 
 
-class Patient(Console):
-    """The console that everything is printed by. Its reader may go away: whoever stops listening must not end
-    a run. Names may hold anything: they are neither markup nor orders to the terminal."""
+class NonBlockingConsole(Console):
+    """Console for all output of the library.
+
+    A closed pipe does not end the run. File names and labels may contain anything, so that text is never
+    interpreted as markup and control characters are escaped.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=harmless_lines(segment.text))
+            yield segment if segment.control else segment._replace(text=sanitize_lines(segment.text))
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
 
 
 class PlainLines:
-    """A line now and then, for pipes and log files."""
+    """Display of a run as occasional plain lines, for pipes and log files."""
 
-    def __init__(self, console: Console, story: Story, *, every: float = 15.0) -> None:
-        self.console, self.story, self.every = console, story, every
-        self.last, self.shown = float("-inf"), -1
+    def __init__(self, console: Console, view: RunView, *, every: float = 15.0) -> None:
+        """Prepare the display.
+
+        Args:
+            console: Console to print to.
+            view: State of the run to show.
+            every: Smallest number of seconds between two lines about the progress.
+        """
+        self.console, self.view, self.every = console, view, every
+        self.last_time, self.last_step = float("-inf"), -1
 
     def __enter__(self) -> Self:
         return self
@@ -44,32 +54,33 @@ class PlainLines:
         return None
 
     def step(self, step: int, total: int, record: dict[str, Any] | None) -> None:
-        self.story.step(step, total, record)
+        self.view.step(step, total, record)
         now = time.monotonic()
-        if record is not None and (now - self.last >= self.every or step >= total):
-            self.last = now
+        if record is not None and (now - self.last_time >= self.every or step >= total):
+            self.last_time = now
             self.show()
 
     def show(self) -> None:
-        """Where it is, unless that was the last line."""
-        if self.story.now != self.shown:
-            self.shown = self.story.now
-            self.tell(self.story.line())
+        """Print the progress, unless the last line was of the same step."""
+        if self.view.now != self.last_step:
+            self.last_step = self.view.now
+            self.message(self.view.line())
 
-    def look(self, record: dict[str, Any]) -> None:
-        if told := self.story.look(record):
-            self.tell(f"step {record.get('step', self.story.now)}: {told}")
+    def diagnostic(self, record: dict[str, Any]) -> None:
+        if verdict := self.view.diagnostic(record):
+            self.message(f"step {record.get('step', self.view.now)}: {verdict}")
 
     def note(self, text: str) -> None:
-        """For those who look closely: not here."""
+        """Ignore a minor event: plain lines show only important ones."""
 
-    def tell(self, text: str) -> None:
-        line = encodable(harmless(text), self.console.encoding)
+    def message(self, text: str) -> None:
+        """Print one line, with characters escaped that the output cannot encode."""
+        line = encodable(sanitize(text), self.console.encoding)
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-class Counting:
-    """A bar for work of a known length; in a pipe, nothing."""
+class ProgressBar:
+    """Progress bar for work of known length; prints nothing to a pipe."""
 
     def __init__(self, console: Console, what: str) -> None:
         self.progress = Progress(

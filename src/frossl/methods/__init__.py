@@ -1,45 +1,48 @@
-"""Methods: what one step computes. A method owns its networks; an objective only sees projections."""
+"""Methods: the forward pass and loss of one step.
+
+A method owns its networks; an objective only sees projections.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from frossl import objectives as losses
+from frossl.methods.base import Method
 from frossl.methods.dino import DINO
-from frossl.methods.joint import JointEmbedding
-from frossl.methods.predicting import BYOL, MatrixSSL, Momentum, SimSiam
+from frossl.methods.momentum import BYOL, MatrixSSL, Momentum, SimSiam
 from frossl.methods.swav import SwAV
 
 
-class Method(NamedTuple):
-    """What a name stands for."""
+class MethodEntry(NamedTuple):
+    """Networks and objective of a named method."""
 
-    networks: type[JointEmbedding]
+    networks: type[Method]
     objective: type[losses.Objective]
 
 
-METHODS: dict[str, Method] = {
-    "frossl": Method(JointEmbedding, losses.FroSSLLoss),
-    "vicreg": Method(JointEmbedding, losses.VICRegLoss),
-    "barlow": Method(JointEmbedding, losses.BarlowTwinsLoss),
-    "wmse": Method(JointEmbedding, losses.WMSELoss),
-    "corinfomax": Method(JointEmbedding, losses.CorInfoMaxLoss),
-    "ivne": Method(JointEmbedding, losses.IVNELoss),
-    "mmcr": Method(JointEmbedding, losses.MMCRLoss),
-    "simclr": Method(JointEmbedding, losses.SimCLRLoss),
-    "moco": Method(Momentum, losses.MoCoLoss),
-    "swav": Method(SwAV, losses.SwAVLoss),
-    "simsiam": Method(SimSiam, losses.SimSiamLoss),
-    "byol": Method(BYOL, losses.BYOLLoss),
-    "dino": Method(DINO, losses.DINOLoss),
-    "tico": Method(Momentum, losses.TiCoLoss),
-    "empssl": Method(JointEmbedding, losses.EMPSSLLoss),
-    "matrixssl": Method(MatrixSSL, losses.MatrixSSLLoss),
-    "spectral": Method(JointEmbedding, losses.SpectralContrastiveLoss),
-    "iso": Method(Momentum, losses.IsoLoss),
-    "lejepa": Method(JointEmbedding, losses.LeJEPALoss),
-    "visreg": Method(JointEmbedding, losses.VISRegLoss),
+METHODS: dict[str, MethodEntry] = {
+    "frossl": MethodEntry(Method, losses.FroSSLLoss),
+    "vicreg": MethodEntry(Method, losses.VICRegLoss),
+    "barlow": MethodEntry(Method, losses.BarlowTwinsLoss),
+    "wmse": MethodEntry(Method, losses.WMSELoss),
+    "corinfomax": MethodEntry(Method, losses.CorInfoMaxLoss),
+    "ivne": MethodEntry(Method, losses.IVNELoss),
+    "mmcr": MethodEntry(Method, losses.MMCRLoss),
+    "simclr": MethodEntry(Method, losses.SimCLRLoss),
+    "moco": MethodEntry(Momentum, losses.MoCoLoss),
+    "swav": MethodEntry(SwAV, losses.SwAVLoss),
+    "simsiam": MethodEntry(SimSiam, losses.SimSiamLoss),
+    "byol": MethodEntry(BYOL, losses.BYOLLoss),
+    "dino": MethodEntry(DINO, losses.DINOLoss),
+    "tico": MethodEntry(Momentum, losses.TiCoLoss),
+    "empssl": MethodEntry(Method, losses.EMPSSLLoss),
+    "matrixssl": MethodEntry(MatrixSSL, losses.MatrixSSLLoss),
+    "spectral": MethodEntry(Method, losses.SpectralContrastiveLoss),
+    "iso": MethodEntry(Momentum, losses.IsoLoss),
+    "lejepa": MethodEntry(Method, losses.LeJEPALoss),
+    "visreg": MethodEntry(Method, losses.VISRegLoss),
 }
-"""Every method by its name: its networks and its objective."""
+"""All methods by name."""
 
-__all__ = ["BYOL", "DINO", "METHODS", "JointEmbedding", "MatrixSSL", "Method", "Momentum", "SimSiam", "SwAV"]
+__all__ = ["BYOL", "DINO", "METHODS", "MatrixSSL", "Method", "MethodEntry", "Momentum", "SimSiam", "SwAV"]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from frossl.config import Positive, Several, Share
-from frossl.methods.predicting import Momentum
+from frossl.methods.momentum import Momentum
 from frossl.networks import Prototypes, output_of
 from frossl.objectives import Objective
 from frossl.optim import linear
@@ -16,10 +16,19 @@ from frossl.types import Clock
 
 
 class DINO(Momentum):
-    """The projector ends in `outputs` prototypes of unit length, the last layer: z are its logits.
+    """DINO: the projector ends in a last layer of unit-length prototypes, and z are its logits.
 
-    ema, ema_end: the teacher's inertia. freeze: share of the steps in which the last layer stays. The
-    teacher's temperature rises from `warm_temperature` over `temperature_warmup` of the steps.
+    Args:
+        backbone: Network from images to features.
+        projector: Network from features to the input of the last layer.
+        objective: Loss on the logits.
+        outputs: Number of prototypes in the last layer.
+        ema: Momentum of the teacher at the first step.
+        ema_end: Momentum of the teacher at the last step, reached along a cosine.
+        freeze: Share of the steps, from the first on, in which the last layer is not updated.
+        warm_temperature: Temperature of the teacher at the first step. It moves linearly to the objective's
+            `target_temperature`.
+        temperature_warmup: Share of the steps over which the teacher's temperature moves.
     """
 
     multi_crop: ClassVar[bool] = True
@@ -44,6 +53,7 @@ class DINO(Momentum):
 
     @property
     def encoder(self) -> nn.Module:
+        """Backbone of the teacher, which is exported."""
         return self.teacher[0]
 
     def inputs(self, gathered: Mapping[str, Tensor], clock: Clock) -> dict[str, Any]:

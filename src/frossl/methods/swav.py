@@ -11,15 +11,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from frossl.config import Length, Several, Share
-from frossl.methods.joint import JointEmbedding
+from frossl.methods.base import Method
 from frossl.networks import Prototypes, output_of
 from frossl.objectives import Objective
 from frossl.types import Clock, LossTerms
 
 
-class SwAV(JointEmbedding):
-    """prototypes: how many. freeze: share of the steps in which they stay. queue_size: embeddings of earlier
-    global views that share in the assignment, from the share `queue_from` of the steps on; 0 for none."""
+class SwAV(Method):
+    """SwAV: a head of prototypes, and optionally a queue of earlier embeddings.
+
+    Args:
+        backbone: Network from images to features.
+        projector: Network from features to projections.
+        objective: Loss on the scores.
+        prototypes: Number of prototypes.
+        freeze: Share of the steps, from the first on, in which the prototypes are not updated.
+        queue_size: Number of embeddings of earlier images, for each global view, that take part in the
+            assignment; 0 for no queue.
+        queue_from: Share of the steps after which the queue is used.
+    """
 
     head: Prototypes
     queue: Tensor
@@ -36,10 +46,10 @@ class SwAV(JointEmbedding):
         queue_from: Share = 0.05,
     ) -> None:
         super().__init__(backbone, projector, objective)
-        width, leading = output_of(projector), objective.options["global_views"]
+        width, global_views = output_of(projector), objective.options["global_views"]
         self.head = Prototypes(width, prototypes)
         self.freeze, self.queue_size, self.queue_from = freeze, queue_size, queue_from
-        self.register_buffer("queue", torch.zeros(leading, queue_size, width))
+        self.register_buffer("queue", torch.zeros(global_views, queue_size, width))
 
     def loss(self, gathered: Mapping[str, Tensor], clock: Clock) -> LossTerms:
         terms = super().loss(gathered, clock)
@@ -49,7 +59,7 @@ class SwAV(JointEmbedding):
         return replace(terms, state={**terms.state, "newest": newest})
 
     def inputs(self, gathered: Mapping[str, Tensor], clock: Clock) -> dict[str, Any]:
-        """The queue's scores, once it is full: by the prototypes as they are now, without gradient."""
+        """Return the scores of the queue by the current prototypes, without gradient, once it is full."""
         filled = clock.step * gathered["z"].shape[1] >= self.queue_size > 0
         if not filled or clock.step < self.queue_from * clock.total:
             return {}

@@ -1,4 +1,4 @@
-"""Networks: backbones by timm's names, with a stem for small images and a width; projectors; encoders."""
+"""Networks: timm backbones with a stem for small images and a width, projectors, and encoders."""
 
 from frossl.networks.backbone import (
     STAGES,
@@ -10,14 +10,14 @@ from frossl.networks.backbone import (
     timm_names,
     timm_options,
 )
-from frossl.networks.ema import follow, teacher_of
+from frossl.networks.ema import ema_update, make_teacher
 from frossl.networks.encoder import Encoder, features_of
 from frossl.networks.layers import (
     freeze_layers,
+    frozen_batch_norm,
     keep_frozen,
     layers_of,
-    rates_by_depth,
-    still_statistics,
+    layerwise_lr_scales,
     synchronized,
 )
 from frossl.networks.projector import build_predictor, build_projector, output_of
@@ -35,19 +35,19 @@ __all__ = [
     "check_backbone",
     "default_stages",
     "default_stem",
+    "ema_update",
     "features_of",
-    "follow",
     "freeze_layers",
+    "frozen_batch_norm",
     "keep_frozen",
     "layers_of",
+    "layerwise_lr_scales",
     "load_weights",
+    "make_teacher",
     "output_of",
     "public_encoder",
-    "rates_by_depth",
     "read_weights",
-    "still_statistics",
     "synchronized",
-    "teacher_of",
     "timm_lines",
     "timm_names",
     "timm_options",

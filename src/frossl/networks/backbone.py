@@ -1,8 +1,8 @@
-"""Backbones by timm's names, as modules (N, C, S, S) -> pooled features (N, F).
+"""Backbones by their timm names, as modules (N, C, S, S) -> pooled features (N, F).
 
-Small images lose everything in a stem made for 224 pixels, so each family has two more: `small` (stride 1)
-and `fast` (stride 2), without pooling. What is changed is changed by timm's own arguments, or in one line
-after it, so that plain timm can rebuild the network.
+A stem made for 224 pixels downsamples small images too much, so each family has two more: `small` (stride 1)
+and `fast` (stride 2), without pooling. All changes are arguments of timm, or one line after its call, so that
+plain timm can rebuild the network.
 """
 
 from __future__ import annotations
@@ -27,52 +27,73 @@ from frossl.networks.weights import load_weights
 
 Stem = Literal["native", "small", "fast"]
 
-SMALL_IMAGE, SMALL_FOR_RESNET = 64, 40
-"""Up to this many pixels, a stem made for small images is the default; for a ResNet, at 48 its own learned
-more per minute (docs/decisions.md)."""
+SMALL_IMAGE_SIZE = 64
+"""Largest image size, in pixels, for which a stem made for small images is the default."""
 
-SMALL_FOR_STAGES = 24
-"""Up to this many, three stages of a ResNet learn more per minute than four (docs/decisions.md)."""
+SMALL_IMAGE_SIZE_RESNET = 40
+"""`SMALL_IMAGE_SIZE` of ResNets: at 48 pixels the native stem learned more per minute (docs/decisions.md)."""
 
-WITH_STEMS = (ResNet, ConvNeXt, VisionTransformer, EfficientNet, MobileNetV3)
-WITH_WIDTH = (ResNet, ConvNeXt, VisionTransformer)
+THREE_STAGE_SIZE = 24
+"""Largest image size at which three ResNet stages learn more per minute than four (docs/decisions.md)."""
+
+FAMILIES_WITH_STEMS = (ResNet, ConvNeXt, VisionTransformer, EfficientNet, MobileNetV3)
+"""Families for which the stems `small` and `fast` are defined."""
+
+FAMILIES_WITH_WIDTH = (ResNet, ConvNeXt, VisionTransformer)
+"""Families whose channels can be scaled by `network.width`."""
+
 STAGES = ("layer1", "layer2", "layer3", "layer4")
-"""Of a ResNet."""
+"""Names of the stages of a ResNet."""
 
 
 def timm_names() -> list[str]:
-    """Every architecture that timm can build."""
+    """Return the name of every architecture that timm can build."""
     return list(timm.list_models())
 
 
 def check_backbone(name: str) -> None:
+    """Raise an error with suggestions if timm has no architecture of this name."""
     if not timm.is_model(name):
         raise unknown("backbone", name, timm_names())
 
 
 def default_stem(network: Network, *, size: int) -> Stem:
-    """`fast` for small images where the family has it: it learns most per minute (docs/decisions.md).
+    """Return the default stem of a network for images of `size` pixels.
 
-    `native` for given weights, as that is the stem they have.
+    It is `fast` for small images if the family has it, as it learns most per minute (docs/decisions.md), and
+    `native` if weights are given, as they were trained with that stem.
     """
     native = _native(network.backbone)
-    small = size <= (SMALL_FOR_RESNET if isinstance(native, ResNet) else SMALL_IMAGE)
-    return "fast" if small and network.weights is None and isinstance(native, WITH_STEMS) else "native"
+    small = size <= (SMALL_IMAGE_SIZE_RESNET if isinstance(native, ResNet) else SMALL_IMAGE_SIZE)
+    return (
+        "fast" if small and network.weights is None and isinstance(native, FAMILIES_WITH_STEMS) else "native"
+    )
 
 
 def default_stages(network: Network, *, size: int) -> int | None:
-    """Of a ResNet with a stem for small images, those that still have places to tell apart; all, if None.
+    """Return the default number of stages of a network for images of `size` pixels; None for all.
 
-    The last one of the four has three quarters of the weights, and at 20 pixels two places a side.
+    A ResNet with the stem `fast` has three for the smallest images: the last of the four stages has three
+    quarters of the weights, and at 20 pixels its feature map is 2 × 2.
     """
     resnet = isinstance(_native(network.backbone), ResNet)
-    return 3 if resnet and network.stem == "fast" and size <= SMALL_FOR_STAGES else None
+    return 3 if resnet and network.stem == "fast" and size <= THREE_STAGE_SIZE else None
 
 
 def build_backbone(network: Network, *, size: int, pretrained: bool = True) -> nn.Module:
-    """The network for images of `size` pixels (others work too), with `num_features` outputs.
+    """Build a backbone with pooled features as output.
 
-    pretrained: start from `network.weights`, if there are any.
+    Args:
+        network: Architecture, stem, width, stages, channels and weights.
+        size: Image size in pixels that the network is built for; it accepts other sizes too.
+        pretrained: Whether to load `network.weights`, if there are any.
+
+    Returns:
+        The backbone; `features_of` gives the length of its output.
+
+    Raises:
+        ConfigError: If the architecture does not support the stem, width, stages or drop path.
+        InputError: If the weights cannot be read or do not fit.
     """
     model = _architecture(network, size)
     if pretrained and network.weights is not None:
@@ -81,11 +102,21 @@ def build_backbone(network: Network, *, size: int, pretrained: bool = True) -> n
 
 
 def timm_options(network: Network, *, size: int) -> dict[str, Any]:
-    """What timm is called with. A frossl stem and cut come after it: see `timm_lines`."""
+    """Return the keyword arguments of `timm.create_model` for a network.
+
+    A frossl stem and the removal of stages come after that call: see `timm_lines`.
+
+    Args:
+        network: Architecture, stem, width, stages and channels.
+        size: Image size in pixels.
+
+    Raises:
+        ConfigError: If the architecture does not support the stem, width or stages.
+    """
     native, stem = _native(network.backbone), _stem(network, size)
-    if stem != "native" and not isinstance(native, WITH_STEMS):
+    if stem != "native" and not isinstance(native, FAMILIES_WITH_STEMS):
         raise ConfigError("network.stem", stem, f"{network.backbone} has only the stem 'native'")
-    if network.width != 1 and not isinstance(native, WITH_WIDTH):
+    if network.width != 1 and not isinstance(native, FAMILIES_WITH_WIDTH):
         raise ConfigError("network.width", network.width, f"{network.backbone} comes in width 1 only")
     if network.stages is not None and not isinstance(native, ResNet):
         raise ConfigError("network.stages", network.stages, "only ResNets can be cut; leave it out")
@@ -109,18 +140,18 @@ def timm_options(network: Network, *, size: int) -> dict[str, Any]:
 
 
 def timm_lines(network: Network, *, size: int) -> list[str]:
-    """Python that rebuilds the network by plain timm, for those who do not have frossl."""
+    """Return Python lines that rebuild the network with plain timm, without frossl."""
     options = timm_options(network, size=size)
     given = "".join(f", {name}={value!r}" for name, value in options.items())
     lines = [f"model = timm.create_model({network.backbone!r}{given})"]
     with torch.device("meta"):
-        plain, ours = _create(network, options), dict(_architecture(network, size).named_children())
-    for name, module in ours.items():
+        plain, children = _create(network, options), dict(_architecture(network, size).named_children())
+    for name, module in children.items():
         if repr(module) == repr(getattr(plain, name, None)):
             continue
         if type(module).__module__.startswith("torch.nn"):
             lines.append(f"model.{name} = nn.{module!r}")
-        else:  # timm's own convolution, of which a frossl stem changes the stride
+        else:  # a convolution class of timm, whose stride is all that a frossl stem changes
             lines.append(f"model.{name}.stride = {module.stride}")
     return lines
 
@@ -155,7 +186,10 @@ def _resnet_options(network: Network, native: ResNet, stem: Stem) -> dict[str, A
     if network.width != 1 or stages < len(layers):
         options |= {"layers": layers[:stages], "channels": widths}
     if stem != "native":
-        options |= {"stem_type": "deep", "stem_width": widths[0] // 2}  # timm's only way to a narrow stem
+        options |= {
+            "stem_type": "deep",
+            "stem_width": widths[0] // 2,
+        }  # the only argument of timm for a narrow stem
     return options
 
 
@@ -175,7 +209,7 @@ def _scaled(channels: int, width: float) -> int:
 
 
 def _native(name: str) -> nn.Module:
-    """The architecture as timm has it, without memory for its weights."""
+    """Build the unchanged timm architecture on the meta device, without memory for its weights."""
     check_backbone(name)
     with torch.device("meta"):
         model: nn.Module = timm.create_model(name, num_classes=0)

@@ -1,4 +1,4 @@
-"""A teacher: a copy of the student that follows it slowly."""
+"""Teacher network: an exponential moving average (EMA) of the student."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from timm.layers import DropPath  # isort: skip
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def teacher_of(student: Module) -> Module:
-    """A copy without gradient that skips no block; its BatchNorm statistics move with the student's."""
+def make_teacher(student: Module) -> Module:
+    """Return a copy of the student without gradients, for `ema_update`.
+
+    Its drop path is off, and its BatchNorm statistics do not move on their own: they are averaged, too.
+    """
     teacher = copy.deepcopy(student).requires_grad_(False)
     for module in teacher.modules():
         if isinstance(module, _BatchNorm):
@@ -28,10 +31,13 @@ def teacher_of(student: Module) -> Module:
 
 
 @torch.no_grad()
-def follow(teacher: nn.Module, student: nn.Module, *, momentum: float) -> None:
-    """teacher ← momentum · teacher + (1 − momentum) · student, weights and BatchNorm statistics."""
-    held = [*teacher.parameters(), *teacher.buffers()]
-    for old, new in zip(held, [*student.parameters(), *student.buffers()], strict=True):
+def ema_update(teacher: nn.Module, student: nn.Module, *, momentum: float) -> None:
+    """Update weights and BatchNorm statistics of the teacher in place.
+
+    teacher ← momentum · teacher + (1 − momentum) · student
+    """
+    tensors = [*teacher.parameters(), *teacher.buffers()]
+    for old, new in zip(tensors, [*student.parameters(), *student.buffers()], strict=True):
         if old.is_floating_point():
             old.lerp_(new, 1 - momentum)
         else:

@@ -1,4 +1,4 @@
-"""A backbone together with the preprocessing it was trained with."""
+"""Encoder: a backbone with the preprocessing it was trained with."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ from torch.nn import functional as F
 
 from frossl.errors import InputError
 
-SLACK = 1e-3
-"""What rounding may add to floats from 0 to 1."""
+FLOAT_TOLERANCE = 1e-3
+"""Rounding error accepted beyond the range from 0 to 1 of float images."""
 
 
 class Encoder(nn.Module):
-    """Images (N, C, H, W), uint8 or float in [0, 1], any size -> features (N, F). Others are refused."""
+    """Module from images (N, C, H, W), uint8 or float in [0, 1] and of any size, to features (N, F).
+
+    Other input raises an InputError.
+
+    Args:
+        backbone: Network from standardized images to features.
+        size: Image size in pixels that the backbone sees.
+        mean: Mean of each channel, for values in [0, 1].
+        std: Standard deviation of each channel.
+    """
 
     mean: Tensor
     std: Tensor
@@ -30,23 +39,27 @@ class Encoder(nn.Module):
 
     @property
     def num_features(self) -> int:
+        """Length F of the features."""
         return features_of(self.backbone)
 
     def with_backbone(self, backbone: nn.Module) -> Encoder:
-        """Another backbone behind the same preprocessing."""
+        """Return an encoder with another backbone and the same preprocessing."""
         mean, std = self.mean.flatten().tolist(), self.std.flatten().tolist()
         return Encoder(backbone, size=self.size, mean=mean, std=std)
 
     def ready_on(self, device: str | torch.device) -> Encoder:
-        """In evaluation mode, in the memory format in which convolutions take many images fastest: on a CPU
-        1.1 to 1.5 times (docs/decisions.md). Features are then rounded otherwise."""
+        """Move the encoder to a device, in evaluation mode and channels-last memory format; return it.
+
+        That format makes convolutions of many images 1.1 to 1.5 times as fast on a CPU (docs/decisions.md).
+        It changes the rounding of features.
+        """
         encoder: Encoder = self.to(device).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
         return encoder
 
     def preprocess(self, images: Tensor) -> Tensor:
-        """Scale the shorter side to `size`, cut to the central square, standardize."""
+        """Scale the shorter side to `size`, crop the central square, and standardize."""
         check_images(images, channels=len(self.mean))
-        images = _middle(images)
+        images = _crop_long_side(images)
         images = images.float() / 255 if images.dtype == torch.uint8 else images
         H, W = images.shape[-2:]
         if min(H, W) != self.size:
@@ -62,9 +75,11 @@ class Encoder(nn.Module):
         return features
 
     def feature_map(self, images: Tensor) -> Tensor:
-        """Features of places, (N, F, h, w): what the backbone has before its pooling and head (behind which
-        some, such as MobileNetV3, have another F). Of a transformer the tokens of its patches, without the
-        class token."""
+        """Return the feature map (N, F, h, w) of the backbone before its pooling and head.
+
+        Some backbones, such as MobileNetV3, have another F after the head. For a transformer these are the
+        patch tokens, without the class token.
+        """
         prepared, backbone = self.preprocess(images), self.backbone
         maps: Tensor = backbone.forward_features(prepared)  # type: ignore[operator]
         if maps.ndim == 3:
@@ -76,15 +91,15 @@ class Encoder(nn.Module):
         return maps
 
     def patch_tokens(self, images: Tensor) -> Tensor:
-        """The feature map as a sequence, (N, h·w, F), row by row."""
+        """Return the feature map as a sequence (N, h·w, F), row by row."""
         return self.feature_map(images).flatten(2).transpose(1, 2)
 
 
 def check_images(images: Tensor, *, channels: int) -> None:
-    """Refuse what is no batch of images, uint8 or float in [0, 1].
+    """Raise an InputError unless `images` is a batch (N, C, H, W), uint8 or float in [0, 1].
 
-    Only the values of floats are looked at, which waits for the device: frossl itself hands in uint8. A graph
-    that is being traced has no values.
+    Only the values of floats are checked, because that synchronizes with the device; frossl itself passes
+    uint8. Values are not checked while a graph is traced.
     """
     if not isinstance(images, Tensor):
         raise InputError(f"images are a {type(images).__name__}; give a tensor (torch.as_tensor)")
@@ -98,25 +113,28 @@ def check_images(images: Tensor, *, channels: int) -> None:
     if tracing or not images.numel():
         return
     low, high = (end.item() for end in images.detach().aminmax())
-    if not (low >= -SLACK and high <= 1 + SLACK):  # NaN is neither
+    if not (low >= -FLOAT_TOLERANCE and high <= 1 + FLOAT_TOLERANCE):  # also true for NaN
         raise InputError(
             f"images are floats from {low:g} to {high:g}; give uint8 from 0 to 255, or floats from 0 to 1"
         )
 
 
-LONGEST = 8
-"""Shorter sides: what is longer is cut first, as all of it scaled would take memory without end (737 MB for
-1 × 60,000 pixels at 32). No pixel of the square reads that far."""
+MAX_ASPECT_RATIO = 8
+"""Largest ratio of the sides of an image; the longer side is cropped to it before scaling.
+
+Scaling all of a long image would take unbounded memory (737 MB for 1 × 60,000 pixels at size 32). No pixel of
+the central square depends on what is cropped.
+"""
 
 
-def _middle(images: Tensor) -> Tensor:
-    """The central part of long images, with the same middle."""
+def _crop_long_side(images: Tensor) -> Tensor:
+    """Crop the longer side of long images, keeping their center."""
     H, W = images.shape[-2:]
-    most = LONGEST * min(H, W)
+    most = MAX_ASPECT_RATIO * min(H, W)
     top, left = (max(0, side - most) // 2 for side in (H, W))
     return images[..., top : H - top, left : W - left]
 
 
 def features_of(backbone: nn.Module) -> int:
-    """F: the length of the backbone's pooled output (timm calls it the head's hidden size)."""
+    """Return F, the length of the backbone's pooled output (timm's `head_hidden_size`)."""
     return int(getattr(backbone, "head_hidden_size", None) or backbone.num_features)  # type: ignore[arg-type]

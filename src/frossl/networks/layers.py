@@ -1,4 +1,4 @@
-"""A backbone's layers from the stem on, by timm's own grouping: for freezing and for rates by depth."""
+"""Layers of a backbone, in timm's grouping: freezing, layer-wise learning rates, and BatchNorm modes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ from timm.models import group_parameters  # isort: skip
 
 Module = TypeVar("Module", bound=nn.Module)
 
-FROZEN = "frozen"
-"""The mark of a module that stays in evaluation mode."""
+FROZEN_FLAG = "frozen"
+"""Attribute that marks a module that stays in evaluation mode."""
 
 
 def layers_of(backbone: nn.Module) -> Mapping[str, int]:
-    """Parameter name -> layer: 0 is the stem, then block after block."""
+    """Return the layer index of each parameter by name: 0 is the stem, then block after block.
+
+    Raises:
+        InputError: If timm defines no grouping for the backbone.
+    """
     grouping: Any = getattr(backbone, "group_matcher", None)
     if grouping is None:
         raise InputError(
@@ -33,15 +37,19 @@ def layers_of(backbone: nn.Module) -> Mapping[str, int]:
     return layers
 
 
-def rates_by_depth(backbone: nn.Module, *, decay: float) -> dict[str, float]:
-    """Parameter name -> share of the rate: 1 at the last layer, `decay` times less with each one before."""
+def layerwise_lr_scales(backbone: nn.Module, *, decay: float) -> dict[str, float]:
+    """Return the learning-rate factor of each parameter by name: decay^(number of layers after its own)."""
     layers = layers_of(backbone)
     last = max(layers.values())
     return {name: decay ** (last - layer) for name, layer in layers.items()}
 
 
 def freeze_layers(backbone: nn.Module, count: int) -> None:
-    """The first `count` layers stay as they are, statistics of BatchNorm included, and are never skipped."""
+    """Freeze the first `count` layers, including their BatchNorm statistics; their drop path is off.
+
+    Raises:
+        ConfigError: If the backbone has fewer layers.
+    """
     layers = layers_of(backbone)
     total = 1 + max(layers.values())
     if count > total:
@@ -56,30 +64,30 @@ def freeze_layers(backbone: nn.Module, count: int) -> None:
             continue
         for part in module.modules():
             if isinstance(part, (_BatchNorm, DropPath)):
-                setattr(part, FROZEN, True)
+                setattr(part, FROZEN_FLAG, True)
     keep_frozen(backbone)
 
 
 def synchronized(networks: Module) -> Module:
-    """The same networks with BatchNorm over the batches of all processes, frozen parts apart."""
-    frozen = [name for name, part in networks.named_modules() if getattr(part, FROZEN, False)]
+    """Return the networks with BatchNorm synchronized across processes, except for frozen layers."""
+    frozen = [name for name, part in networks.named_modules() if getattr(part, FROZEN_FLAG, False)]
     converted: Module = convert_sync_batchnorm(networks)
     for name in frozen:
-        setattr(converted.get_submodule(name), FROZEN, True)
+        setattr(converted.get_submodule(name), FROZEN_FLAG, True)
     keep_frozen(converted)
     return converted
 
 
 def keep_frozen(module: nn.Module) -> None:
-    """Put the frozen parts (back) in evaluation mode: to be called after `train()`."""
+    """Put frozen layers back into evaluation mode; call it after `train()`."""
     for part in module.modules():
-        if getattr(part, FROZEN, False):
+        if getattr(part, FROZEN_FLAG, False):
             part.eval()
 
 
 @contextmanager
-def still_statistics(networks: nn.Module) -> Iterator[None]:
-    """BatchNorm normalizes as in training, and its running statistics stay."""
+def frozen_batch_norm(networks: nn.Module) -> Iterator[None]:
+    """Return a context in which BatchNorm normalizes as in training, but keeps its running statistics."""
     norms = [m for m in networks.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     for norm in norms:
         norm.track_running_stats = False

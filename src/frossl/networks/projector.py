@@ -1,4 +1,4 @@
-"""The projector: an MLP between features and the objective; and the predictor behind it."""
+"""Projector, the MLP between features and objective, and predictor, the MLP after it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from torch import nn
 
 
 def output_of(projector: nn.Module) -> int:
-    """How many numbers it gives."""
+    """Return the output width of a projector."""
     return [module.out_features for module in projector.modules() if isinstance(module, nn.Linear)][-1]
 
 
 def build_projector(
     features: int, *, hidden: int, out: int, layers: int = 3, norm: bool = False
 ) -> nn.Sequential:
-    """(Linear–BatchNorm–ReLU) × (layers − 1), then Linear: as in the paper.
+    """Build a projector: (Linear–BatchNorm–ReLU) × (layers − 1), then Linear, as in the paper.
 
-    norm: one more BatchNorm at the end, without weights of its own, as SimSiam has it.
+    Args:
+        features: Width of the input.
+        hidden: Width of the hidden layers.
+        out: Width of the output.
+        layers: Number of linear layers.
+        norm: Whether to end with a BatchNorm without affine parameters, as in SimSiam.
     """
     widths = [features] + [hidden] * (layers - 1)
     modules: list[nn.Module] = []
@@ -28,6 +33,6 @@ def build_projector(
 
 
 def build_predictor(projector: nn.Module, *, hidden: int) -> nn.Sequential:
-    """From projections to projections, with one hidden layer."""
+    """Build a predictor with one hidden layer, whose input and output have the width of the projections."""
     width = output_of(projector)
     return build_projector(width, hidden=hidden, out=width, layers=2)

@@ -1,4 +1,4 @@
-"""Prototypes: directions that embeddings are compared with."""
+"""Prototypes: learned directions that embeddings are compared with."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from torch import Tensor, nn
 
 
 class Prototypes(nn.Module):
-    """Cosines of (N, D) with K directions.
+    """Layer from embeddings (…, D) to their cosines with K prototypes (…, K).
 
-    weight_norm: the rows of `weight` are scaled to unit length inside, and the gradient goes through that
-    (DINO's last layer); without, they are of unit length by `renormalize`, after each update (SwAV).
+    Args:
+        dim: Length D of the embeddings.
+        count: Number K of prototypes.
+        weight_norm: Whether the forward pass scales the rows of `weight` to unit length, with gradient
+            (DINO's last layer). Otherwise call `renormalize` after each update (SwAV).
     """
 
     def __init__(self, dim: int, count: int, *, weight_norm: bool = False) -> None:
@@ -25,4 +28,5 @@ class Prototypes(nn.Module):
 
     @torch.no_grad()
     def renormalize(self) -> None:
+        """Scale the prototypes to unit length in place."""
         self.weight.copy_(F.normalize(self.weight, dim=1))

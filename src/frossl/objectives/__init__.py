@@ -1,4 +1,4 @@
-"""Objectives: projections (V, N, D) -> LossTerms. Mathematics only: no collectives, no logging."""
+"""Objectives: pure functions from projections (V, N, D) to LossTerms, without communication or logging."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "lejepa": LeJEPALoss,
     "visreg": VISRegLoss,
 }
+"""All objectives by name."""
 
 __all__ = [
     "OBJECTIVES",

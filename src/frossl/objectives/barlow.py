@@ -17,15 +17,21 @@ from frossl.types import LossTerms
 def barlow_loss(
     z: Tensor, *, invariance_weight: Weight = 1.0, covariance_weight: Weight = 0.0051, eps: NotNegative = 1e-5
 ) -> LossTerms:
-    """The cross-correlation of two views, R_vr = ẑ_vᵀẑ_r / N with standardized columns, brought to I:
+    """Compute the Barlow Twins loss, which brings the cross-correlation of two views to the identity:
 
-        L = mean_{v<r} [ a · Σ_i (1 − R_vr,ii)² + c · Σ_{i≠j} R_vr,ij² ]
+        L = mean_{v<r} [ a · Σ_i (1 − R_vr,ii)² + c · Σ_{i≠j} R_vr,ij² ],   R_vr = ẑ_vᵀẑ_r / N
 
-    a is `invariance_weight`, c `covariance_weight` (λ of the paper; 0.0051 in the authors' code).
+    ẑ has standardized columns.
 
     Departures: none at V = 2; for more views, the mean over pairs.
 
     Cost: time V²·N·D², memory D² a pair.
+
+    Args:
+        z: Projections (V, N, D), or V tensors (N, D).
+        invariance_weight: Weight a of the diagonal.
+        covariance_weight: Weight c of the other entries (λ of the paper; 0.0051 in the authors' code).
+        eps: Constant added to the variance of each column.
     """
     N = z.shape[1]
     on, off = z.new_zeros(()), z.new_zeros(())
@@ -48,7 +54,7 @@ PRESETS: dict[str, Preset] = {
 
 
 class BarlowTwinsLoss(Objective):
-    """`barlow_loss` with its options stored."""
+    """Module of `barlow_loss`, with its options."""
 
     function = staticmethod(barlow_loss)
     presets = PRESETS

@@ -1,12 +1,12 @@
-"""FroSSL's value and gradient in closed form: two matrix products a view instead of autograd's three.
+"""Value and gradient of FroSSL in closed form: two matrix products a view instead of autograd's three.
 
-With unit rows or columns u the trace of the covariance is constant, and so is the radial part of every
-gradient: what is left, before it goes back through the normalization, is
+With unit rows or columns u the trace of the covariance is constant, and the backward pass of the
+normalization removes the part of the gradient along u. Without it the gradient with respect to u is
 
     ∂L/∂u_v = 4b · u_v(u_vᵀu_v) / ‖u_vᵀu_v‖²_F  −  (2w/N) · Σ_r u_r        (without log: 1/tr² for 1/‖·‖²)
 
-Views are taken one by one, in place, because passes over memory cost more than arithmetic here, and fresh
-memory the most. Measured in docs/decisions.md.
+Views are processed one by one and in place, because passes over memory cost more than arithmetic here, and
+new allocations the most (measured in docs/decisions.md).
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from frossl.objectives.terms import (
     rounding,
 )
 
-PANELS = 4
-SMALLEST_PANEL = 128
+GRAM_PANELS = 4
+"""Number of panels that a Gram matrix is computed in, to skip those below the diagonal."""
+MIN_PANEL_ROWS = 128
+"""Fewest rows of a panel; smaller matrices are computed at once."""
 
 
 class Fused(NamedTuple):
-    """The terms of the loss; only `total` carries gradient."""
+    """Terms of the loss; only `total` carries gradient."""
 
     total: Tensor
     invariance: Tensor
@@ -49,16 +51,16 @@ def fused_frossl(
     normalize: Normalization,
     log: bool,
 ) -> Fused:
-    """The loss of (V, N, D) or of V tensors (N, D), with its gradient computed beside it if one is wanted."""
+    """Compute the loss of (V, N, D) or of V tensors (N, D), and its gradient if needed; see `frossl_loss`."""
     views = (z,) if isinstance(z, Tensor) else z
     options = (invariance_weight, variance_weight, normalize, log)
     if torch.is_grad_enabled():
         return Fused(*_FroSSL.apply(*options, *views))
-    return Fused(*_terms_and_gradients(*options, views, wanted=False)[0])
+    return Fused(*_terms_and_gradients(*options, views, need_gradient=False)[0])
 
 
 class _FroSSL(torch.autograd.Function):
-    """Takes one tensor (V, N, D), or V tensors (N, D)."""
+    """Loss of one tensor (V, N, D), or of V tensors (N, D)."""
 
     @staticmethod
     def forward(
@@ -66,46 +68,54 @@ class _FroSSL(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.options = (w, b, how, log)
         ctx.save_for_backward(*z)
-        terms, ctx.gradients = _terms_and_gradients(w, b, how, log, z, wanted=any(ctx.needs_input_grad))
+        terms, ctx.gradients = _terms_and_gradients(
+            w, b, how, log, z, need_gradient=any(ctx.needs_input_grad)
+        )
         ctx.mark_non_differentiable(*terms[1:])
         return terms
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # the gradient will be differentiated in its turn (create_graph)
-            wanted = ctx.needs_input_grad[4:]
-            return None, None, None, None, *_by_autograd(ctx.options, ctx.saved_tensors, wanted, gradient)
-        # handed out in place, without a copy; a second backward computes them again
+        if torch.is_grad_enabled():  # the gradient will be differentiated (create_graph)
+            need_gradient = ctx.needs_input_grad[4:]
+            return (
+                None,
+                None,
+                None,
+                None,
+                *_by_autograd(ctx.options, ctx.saved_tensors, need_gradient, gradient),
+            )
+        # scaled in place, without a copy; a second backward pass recomputes them
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
             w, b, how, log = ctx.options
-            _, gradients = _terms_and_gradients(w, b, how, log, ctx.saved_tensors, wanted=True)
+            _, gradients = _terms_and_gradients(w, b, how, log, ctx.saved_tensors, need_gradient=True)
         return None, None, None, None, *(g.mul_(inverse * gradient) for g, inverse in gradients)
 
 
 def _by_autograd(
     options: tuple[float, float, Normalization, bool],
     z: Sequence[Tensor],
-    wanted: Sequence[bool],
+    need_gradient: Sequence[bool],
     gradient: Tensor,
 ) -> list[Tensor | None]:
-    """The gradient by the definition of the loss, so that it has derivatives of its own."""
+    """Compute the gradient by autograd from the definition of the loss, so that it is differentiable."""
     w, b, how, log = options
     with full_precision(z[0]):
         unit = normalize(z[0] if len(z) == 1 else as_views(z), how)
         spread = concentration(unit)
         total = b * (spread.log() if log else spread).sum()
         total = total + w * len(unit) / unit.shape[1] * distance_to_mean(unit)
-        inputs = [x for x, asked in zip(z, wanted, strict=True) if asked]
+        inputs = [x for x, needed in zip(z, need_gradient, strict=True) if needed]
         found = iter(torch.autograd.grad(total, inputs, gradient, create_graph=True))
-    return [next(found) if asked else None for asked in wanted]
+    return [next(found) if needed else None for needed in need_gradient]
 
 
 def _terms_and_gradients(
-    w: float, b: float, how: Normalization, log: bool, z: Sequence[Tensor], *, wanted: bool
+    w: float, b: float, how: Normalization, log: bool, z: Sequence[Tensor], *, need_gradient: bool
 ) -> tuple[tuple[Tensor, ...], list[tuple[Tensor, Tensor]]]:
-    """The loss, its parts, the rank; and for each tensor the gradient as two factors."""
-    # BatchNorm's kernel leaves its moments unwritten for other layouts; free where nothing is to be copied
+    """Compute the loss, its parts and the rank, and for each tensor the gradient as two factors."""
+    # BatchNorm's kernel does not write its moments for other layouts; contiguous views are not copied
     views = [view.contiguous() for view in (z[0].unbind() if len(z) == 1 else z)]
     V, (N, D) = len(views), views[0].shape
     results = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in z]
@@ -122,27 +132,27 @@ def _terms_and_gradients(
     for u, norm, length in zip(units, norms.unbind(), lengths.unbind(), strict=True):
         _gram(u, out=matrix)
         torch.dot(matrix.view(-1), matrix.view(-1), out=norm)
-        if wanted:
+        if need_gradient:
             matrix.mul_(4 * b / ((norm if log else length.square()) + tiny))
             left, right = (matrix, u) if N <= D else (u, matrix)
             torch.addmm(total, left, right, beta=-2 * w / N, out=product)
             radial = torch.mul(u, product, out=scratch).sum(along, keepdim=True)
             torch.addcmul(product, u, radial, value=-1, out=u)  # from here on u is the gradient
     spread = (norms + tiny) / (lengths.square() + tiny)
-    # Σ_v ‖u_v − ū‖² = Σ_v ‖u_v‖² − ‖Σ_v u_v‖²/V, without a pass over every view; for views that agree to
-    # rounding the difference is rounding error, in the value only
+    # Σ_v ‖u_v − ū‖² = Σ_v ‖u_v‖² − ‖Σ_v u_v‖²/V, without a pass over every view; for nearly equal views the
+    # difference is rounding error, in the value only
     distance = lengths.sum() - torch.dot(total.view(-1), total.view(-1)) / V
     invariance = distance.clamp_min(0) * (w * V / N)
     variance = (spread.log() if log else spread).sum() * b
     factors = [inverses] if len(z) == 1 else inverses.unbind()
     return (
         (invariance + variance, invariance, variance, spread.reciprocal().mean()),
-        list(zip(results, factors, strict=True)) if wanted else [],
+        list(zip(results, factors, strict=True)) if need_gradient else [],
     )
 
 
 def _normalize(views: Sequence[Tensor], how: Normalization, scratch: Tensor, out: Sequence[Tensor]) -> Tensor:
-    """Unit rows or columns of each view into `out`, as `terms.normalize` makes them; returns the factors."""
+    """Write the views, normalized as by `terms.normalize`, to `out`; return the inverse lengths."""
     if how == "centered":
         if (inverses := _batch_normalize(views, out)) is not None:
             return inverses
@@ -162,14 +172,14 @@ def _normalize(views: Sequence[Tensor], how: Normalization, scratch: Tensor, out
 
 
 def _batch_normalize(views: Sequence[Tensor], out: Sequence[Tensor]) -> Tensor | None:
-    """Centered unit columns by BatchNorm's kernel on the CPU, in half the passes; None where it is not exact.
+    """Write centered unit columns by BatchNorm's CPU kernel, in half the passes; None if it is not exact.
 
-    It computes x/σ − μ/σ, which loses μ/σ roundings: not for columns that vary little, nor for tiny or huge
-    ones.
+    The kernel computes x/σ − μ/σ, whose rounding error grows with μ/σ: columns that vary little, and tiny or
+    huge ones, are left to the caller.
     """
     N, D = views[0].shape
     if views[0].device.type != "cpu":
-        return None  # whether it is exact would have to be waited for
+        return None  # the check for exactness would synchronize with the device
     scale = views[0].new_full((D,), N**-0.5)
     moments = scale.new_empty(2, len(views), D)
     for v, (z, u) in enumerate(zip(views, out, strict=True)):
@@ -182,13 +192,13 @@ def _batch_normalize(views: Sequence[Tensor], out: Sequence[Tensor]) -> Tensor |
 
 
 def _gram(u: Tensor, out: Tensor) -> None:
-    """uuᵀ or uᵀu, whichever is smaller. On the CPU only the panels on and above the diagonal are computed."""
+    """Write uuᵀ or uᵀu, the smaller one; on the CPU only panels on and above the diagonal are computed."""
     rows = u if u.shape[0] <= u.shape[1] else u.T
     side = len(rows)
-    if u.device.type != "cpu" or side < PANELS * SMALLEST_PANEL:
+    if u.device.type != "cpu" or side < GRAM_PANELS * MIN_PANEL_ROWS:
         torch.mm(rows, rows.T, out=out)
         return
-    bounds = [side * k // PANELS for k in range(PANELS + 1)]
+    bounds = [side * k // GRAM_PANELS for k in range(GRAM_PANELS + 1)]
     for start, stop in pairwise(bounds):
         panel = out[start:stop, start:]
         torch.mm(rows[start:stop], rows[start:].T, out=panel)

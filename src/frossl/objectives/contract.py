@@ -1,4 +1,4 @@
-"""What every objective keeps to: projections in, `LossTerms` out; a pure function and a thin Module.
+"""Interface of all objectives: a pure function from projections to `LossTerms`, and a thin Module.
 
     @objective
     def name_loss(z, *, options, extra tensors, running state) -> LossTerms
@@ -24,17 +24,17 @@ from frossl.errors import InputError, NotFiniteError, unknown
 from frossl.types import LossTerms
 
 Views = Tensor | Sequence[Tensor]
-"""(V, N, D), or V tensors (N, D)."""
+"""Views of a batch: one tensor (V, N, D), or V tensors (N, D)."""
 
 INPUTS = ("target", "queue", "rng")
-"""Keywords of objectives that arrive with every call, not with the options."""
+"""Keyword arguments of objectives that are passed with every call and are not options."""
 
 P = ParamSpec("P")
 Self = TypeVar("Self", bound="Objective")
 
 
 def hints_of(*functions: Callable[..., Any]) -> dict[str, Any]:
-    """Types and ranges of the options that functions take: their keywords, without what comes with a call."""
+    """Return the type hints, with ranges, of the options of functions: their keywords except `INPUTS`."""
     return {
         name: _hints(function).get(name, Any)
         for function in functions
@@ -47,45 +47,54 @@ def hints_of(*functions: Callable[..., Any]) -> dict[str, Any]:
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
-    except NameError:  # a name that is imported for type checkers only
+    except NameError:  # a name that is imported under TYPE_CHECKING only
         return {}
 
 
 def checked_option(function: Callable[..., Any], name: str, value: Any) -> Any:
-    """`value` as the function's signature asks for it; a tensor as it is, such as a learned temperature."""
+    """Convert an option to the type and range of the function's signature.
+
+    Tensors, such as a learned temperature, are returned unchanged.
+
+    Raises:
+        ConfigError: If the value does not fit.
+    """
     if isinstance(value, Tensor):
         return value
     plain = isinstance(value, (bool, int, float, str))
-    return (_remembered if plain else _converted)(function, name, value)
+    return (_convert_option_cached if plain else _convert_option)(function, name, value)
 
 
-def _converted(function: Callable[..., Any], name: str, value: Any) -> Any:
+def _convert_option(function: Callable[..., Any], name: str, value: Any) -> Any:
     return convert(_hints(function).get(name, Any), value, name)
 
 
-_remembered = functools.lru_cache(maxsize=1024, typed=True)(_converted)
+_convert_option_cached = functools.lru_cache(maxsize=1024, typed=True)(_convert_option)
 
 
 def full_precision(z: Tensor) -> AbstractContextManager[None]:
-    """No autocast inside: squared norms of N × D numbers do not fit half precision."""
+    """Return a context without autocast: squared norms of N × D numbers overflow half precision."""
     kind = z.device.type
     return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
-def wide(z: Tensor) -> Tensor:
-    """float64 as it is, everything narrower as float32."""
+def upcast(z: Tensor) -> Tensor:
+    """Convert to float32, except for float64."""
     return z if z.dtype == torch.float64 else z.float()
 
 
 def transformed(*tensors: Tensor) -> bool:
-    """By torch.func or in forward mode, where only torch's own operations have derivatives."""
+    """Return whether tensors are inside torch.func or forward-mode differentiation.
+
+    Custom autograd functions have no derivatives there.
+    """
     return torch._C._are_functorch_transforms_active() or any(
         forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
     )
 
 
 def check_views(z: Views) -> None:
-    """A ValueError that names what is wrong with the shape or dtype."""
+    """Raise a ValueError if views have a wrong shape or dtype."""
     if isinstance(z, Tensor):
         shape, dtypes = tuple(z.shape), {z.dtype}
     else:
@@ -100,14 +109,20 @@ def check_views(z: Views) -> None:
 
 
 def as_views(z: Views) -> Tensor:
-    """One tensor (V, N, D)."""
+    """Return views as one tensor (V, N, D)."""
     return z if isinstance(z, Tensor) else torch.stack(list(z))
 
 
 def as_target(target: Views | None, z: Tensor, *, fewer: bool = False) -> Tensor:
-    """The target's views without gradient, in the precision of z; z itself where there is no target.
+    """Return the target without gradient, in the precision of z.
 
-    `fewer`: the target may be of the first views only.
+    Args:
+        target: Target of each view, or None for z itself.
+        z: Projections (V, N, D).
+        fewer: Whether the target may be of the first views only.
+
+    Raises:
+        ValueError: If the shapes do not match.
     """
     if target is None:
         return z.detach()
@@ -119,7 +134,16 @@ def as_target(target: Views | None, z: Tensor, *, fewer: bool = False) -> Tensor
 
 
 def past_state(name: str, state: Tensor | None, first: Tensor) -> Tensor:
-    """Running state, or what it is at first; a ValueError where it was made for other shapes."""
+    """Return the running state, or its initial value.
+
+    Args:
+        name: Name of the state, for the error message.
+        state: Running state; None at the first step.
+        first: Initial value.
+
+    Raises:
+        ValueError: If the state has another shape than the initial value.
+    """
     if state is None:
         return first
     if state.shape != first.shape:
@@ -129,11 +153,11 @@ def past_state(name: str, state: Tensor | None, first: Tensor) -> Tensor:
     return state.to(first)
 
 
-def refuse_nan(views: Views, terms: LossTerms | None = None) -> None:
-    """A NotFiniteError (a ValueError) where a loss is not finite because its projections are not.
+def check_finite(views: Views, terms: LossTerms | None = None) -> None:
+    """Raise a NotFiniteError (a ValueError) if a loss is not finite because its projections are not.
 
-    Looked at where it costs nothing: on the CPU, in eager mode, and (without terms) where a solver has given
-    up already. On a device it would wait for the result.
+    It checks only where that costs nothing: on the CPU in eager mode, or without terms, after a solver has
+    failed. On a device it would synchronize.
     """
     if terms is not None and (
         torch.compiler.is_compiling()
@@ -156,7 +180,10 @@ def refuse_nan(views: Views, terms: LossTerms | None = None) -> None:
 def objective(
     function: Callable[Concatenate[Tensor, P], LossTerms],
 ) -> Callable[Concatenate[Views, P], LossTerms]:
-    """Give a loss of one tensor (V, N, D) the contract: lists too, full precision, refusal of bad input."""
+    """Decorate a loss of one tensor (V, N, D) to meet the interface.
+
+    The loss then also takes a list of views, computes in full precision, and raises errors on bad input.
+    """
 
     return objective_of_views(
         lambda views, *args, **kwargs: function(as_views(views), *args, **kwargs), function
@@ -166,7 +193,7 @@ def objective(
 def objective_of_views(
     function: Callable[Concatenate[Views, P], LossTerms], described: Callable[..., Any] | None = None
 ) -> Callable[Concatenate[Views, P], LossTerms]:
-    """The same for a loss that takes a list of views as it is."""
+    """Decorate a loss that takes a tensor or a list of views itself; see `objective`."""
 
     @functools.wraps(described or function)
     def loss(z: Views, *args: P.args, **kwargs: P.kwargs) -> LossTerms:
@@ -175,34 +202,43 @@ def objective_of_views(
             for name, value in kwargs.items():
                 if name not in INPUTS:
                     kwargs[name] = checked_option(loss, name, value)
-        views = wide(z) if isinstance(z, Tensor) else [wide(view) for view in z]
+        views = upcast(z) if isinstance(z, Tensor) else [upcast(view) for view in z]
         with full_precision(views[0]):
             try:
                 terms = function(views, *args, **kwargs)
-            except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # an eigensolver, of NaN
-                refuse_nan(views)
+            except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # an eigensolver, on NaN
+                check_finite(views)
                 raise
-        refuse_nan(views, terms)
+        check_finite(views, terms)
         return terms
 
     return cast(Callable[Concatenate[Views, P], LossTerms], loss)
 
 
 Preset = Callable[[int], dict[str, Any]]
-"""The options of a loss for V views."""
+"""Function from the number of views V to the options of a loss."""
 
 
 class Objective(nn.Module):
-    """A loss function with its options stored and its running state in persistent buffers.
+    """Module of a loss function, with its options and, in persistent buffers, its running state.
 
-    State is kept in training mode only. Its shape is that of the first batch (or of the state dict that is
-    loaded), so no dimension has to be named.
+    The state is updated in training mode only. Its shape comes from the first batch or from a loaded state
+    dict, so no dimension has to be given.
+
+    Args:
+        **options: Options of the function.
+
+    Raises:
+        InputError: If an option is unknown.
+        ConfigError: If the value of an option does not fit.
     """
 
     function: ClassVar[Callable[..., LossTerms]]
+    """Loss function."""
     presets: ClassVar[Mapping[str, Preset]]
+    """Options by origin."""
     state: ClassVar[tuple[str, ...]] = ()
-    """Keywords of the function that are running state."""
+    """Names of the keyword arguments of the function that are running state."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -232,7 +268,15 @@ class Objective(nn.Module):
 
     @classmethod
     def preset(cls: type[Self], name: str = "default", *, views: int = 2) -> Self:
-        """The loss by its origin, for this many views."""
+        """Build the loss with the options of a preset.
+
+        Args:
+            name: Key of `presets`.
+            views: Number of views V.
+
+        Raises:
+            InputError: If the preset is unknown, or `views` is less than 2.
+        """
         if name not in cls.presets:
             raise unknown(f"{cls.__name__} preset", name, cls.presets)
         if views < 2:
@@ -240,24 +284,36 @@ class Objective(nn.Module):
         return cls(**cls.presets[name](views))
 
     def forward(self, z: Views, **inputs: Any) -> LossTerms:
-        """The loss of z; `inputs` are the keywords among `INPUTS` that the function takes."""
+        """Compute the loss and, in training mode, update the running state.
+
+        Args:
+            z: Projections (V, N, D), or V tensors (N, D).
+            **inputs: `target`, `queue` or `rng`, if the function takes them.
+        """
         terms = self.terms(z, **inputs)
         if self.training:
             self.keep(terms.state)
         return terms
 
     def terms(self, z: Views, **inputs: Any) -> LossTerms:
-        """The same without any change of state: for a loop that keeps it after a good update."""
+        """Compute the loss without updating the state.
+
+        It is for training loops that call `keep` after a successful update.
+
+        Args:
+            z: Projections (V, N, D), or V tensors (N, D).
+            **inputs: `target`, `queue` or `rng`, if the function takes them.
+        """
         check_views(z)
         return type(self).function(z, **{**self.options, **self.running(z[0].shape[-1]), **inputs})
 
     def running(self, D: int) -> dict[str, Tensor | None]:
-        """The state that the function reads, for projections of D columns."""
+        """Return the state that the function reads, for projections of width D."""
         return {name: getattr(self, name) for name in self.state}
 
     @torch.no_grad()
     def keep(self, state: Mapping[str, Tensor]) -> None:
-        """Make the state that a step returned the running state."""
+        """Store the state that the loss of a step returned (`LossTerms.state`)."""
         for name, tensor in state.items():
             setattr(self, name, tensor)
 

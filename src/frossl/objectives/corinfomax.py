@@ -24,19 +24,27 @@ def corinfomax_loss(
     eps: NotNegative = 1e-6,
     rows: bool = True,
 ) -> LossTerms:
-    """Log-determinant of a running covariance of each view, and the distance of views:
+    """Compute the CorInfoMax loss: log-determinants of running covariances, and the distance of views.
 
         L = a · mean_{v<r} MSE(u_v, u_r) − 2b · mean_v (1/D) log det(R_v + εI),  u = unit rows of z
         μ_v ← λ μ_v + (1 − λ) mean_n u_v,   R_v ← λ R_v + (1 − λ) (u_v − μ_v)ᵀ(u_v − μ_v) / N
 
-    a is `invariance_weight`, b `variance_weight`, λ `momentum` (the weight of the past). R_v holds the
-    current batch, with gradient, around the new mean. State: `mean` (V, D), at first 0; `covariance`
-    (V, D, D), at first I. `rows=False` leaves out the unit rows.
+    R_v includes the current batch, with gradient, around the new mean. State: `mean` and `covariance`.
 
-    Departures: none at V = 2. As in the original the determinant is computed in float64 (with ε = 1e-8 in
-    its commands, float32 is not enough); MPS has no float64.
+    Departures: none at V = 2. As in the original, the determinant is computed in float64, because float32 is
+    not enough for the ε = 1e-8 of its commands; MPS has no float64.
 
     Cost: time V·(N·D² + D³), memory V·D².
+
+    Args:
+        z: Projections (V, N, D), or V tensors (N, D).
+        mean: Running means μ (V, D); 0 if None.
+        covariance: Running covariances R (V, D, D); the identity if None.
+        invariance_weight: Weight a of the distance of views.
+        variance_weight: Weight b of the log-determinants.
+        momentum: Weight λ of the past.
+        eps: Constant ε added to the diagonal.
+        rows: Whether to scale rows to unit length; if False, u = z.
     """
     V, N, D = z.shape
     u = unit(z) if rows else z
@@ -57,7 +65,7 @@ def corinfomax_loss(
 PRESETS: dict[str, Preset] = {
     "default": lambda V: {},
     "released": lambda V: {},
-    # the published commands, by data set: ε 1e-8 always
+    # the published commands, by data set, all with ε = 1e-8
     "cifar10": lambda V: {"invariance_weight": 250.0, "eps": 1e-8},
     "cifar100": lambda V: {"invariance_weight": 1000.0, "eps": 1e-8},
     "tiny-imagenet": lambda V: {"momentum": 0.1, "eps": 1e-8},
@@ -67,7 +75,7 @@ PRESETS: dict[str, Preset] = {
 
 
 class CorInfoMaxLoss(Objective):
-    """`corinfomax_loss` with its options stored, and the running mean and covariance of each view."""
+    """Module of `corinfomax_loss`, with its options and the running mean and covariance of each view."""
 
     function = staticmethod(corinfomax_loss)
     presets = PRESETS

@@ -1,4 +1,4 @@
-"""The criteria by which the FroSSL paper compares objectives, as facts about ours: tests measure each."""
+"""Criteria by which the FroSSL paper compares objectives, for each objective here; tests measure them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Criteria:
+    """Properties of an objective."""
+
     rotation: Literal["yes", "no", "in expectation"]
-    """L(zR) = L(z) for every orthogonal R."""
+    """Whether L(zR) = L(z) for every orthogonal R."""
     eigenvalues: bool | None
-    """The variance term depends on the spectrum of each view only, so it is the same for the Gram matrix and
-    for the covariance: sample- and dimension-contrastive at once. None: there is no such term."""
+    """Whether the variance term depends on the spectrum of each view only; None without a variance term.
+
+    Such a term is the same for the Gram matrix and for the covariance: sample- and dimension-contrastive.
+    """
     factorization: Literal["none", "eigenvalues", "singular values", "Cholesky"]
+    """Matrix factorization that the loss computes."""
     exponents: tuple[int, int, int]
-    """Of the leading cost in V, N and D, for N ≫ D and many views."""
+    """Exponents of V, N and D in the leading cost, for N ≫ D and many views."""
     remark: str = ""
+    """Note for the documentation."""
 
 
 CRITERIA: dict[str, Criteria] = {
@@ -67,3 +73,4 @@ CRITERIA: dict[str, Criteria] = {
     "lejepa": Criteria("in expectation", False, "none", (1, 1, 1), "times the number of slices"),
     "visreg": Criteria("no", False, "none", (1, 1, 1), "times the number of slices"),
 }
+"""Criteria of every objective by name."""

@@ -20,17 +20,25 @@ def dino_loss(
     target_temperature: Positive = 0.04,
     momentum: Share = 0.9,
 ) -> LossTerms:
-    """Every view predicts the teacher's distribution over K outputs for the global views:
+    """Compute the DINO loss: every view predicts the teacher's distribution over K outputs for global views.
 
         L = mean_{c ≤ V_t} mean_{v≠c} mean_n −Σ_k q_c,nk log softmax(z_v / τ)_nk,
         q_c = softmax((t_c − center) / τ_t),      center ← m · center + (1 − m) · mean of the rows of t
 
-    z: the student's logits (V, N, K). target: the teacher's logits (V_t, N, K) of the first V_t views,
-    without gradient (the first two of z, if None). State: `center` (K,), at first 0, moved after the loss.
+    State: `center`, updated after the loss.
 
     Departures: none.
 
     Cost: time and memory V·N·K.
+
+    Args:
+        z: Logits (V, N, K) of the student, or V tensors (N, K).
+        target: Logits t (V_t, N, K) of the teacher for the first V_t views, used without gradient; those of
+            the first two views of z if None.
+        center: Running center (K,) of the teacher's logits; 0 if None.
+        temperature: Temperature τ of the student.
+        target_temperature: Temperature τ_t of the teacher.
+        momentum: Weight m of the past center.
     """
     logits = as_target(target, z, fewer=True)
     if target is None:
@@ -47,7 +55,7 @@ PRESETS: dict[str, Preset] = {"default": lambda V: {}, "released": lambda V: {}}
 
 
 class DINOLoss(Objective):
-    """`dino_loss` with its options stored, and the running center of the teacher's logits."""
+    """Module of `dino_loss`, with its options and the running center of the teacher's logits."""
 
     function = staticmethod(dino_loss)
     presets = PRESETS

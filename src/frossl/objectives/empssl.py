@@ -16,16 +16,22 @@ from frossl.types import LossTerms
 def empssl_loss(
     z: Tensor, *, invariance_weight: Weight = 200.0, variance_weight: Weight = 1.0, eps: Positive = 0.2
 ) -> LossTerms:
-    """Cosine of each patch to the mean of the patches, and the coding rate of each, u being unit rows:
+    """Compute the EMP-SSL loss: the cosine of each patch with the mean patch, and its total coding rate.
 
         L = −a · mean_v mean_n cos(u_v, ū)  −  b · mean_v ½ log det(I + D/(N ε) · u_vᵀu_v)
 
-    a is `invariance_weight`, b `variance_weight`. V is the number of patches (100 in the paper).
+    u are unit rows; V is the number of patches (100 in the paper).
 
-    Departures: none. The determinant is taken of the smaller of u_vᵀu_v and u_vu_vᵀ. Lightly's loss has the
+    Departures: none. The determinant is that of the smaller of u_vᵀu_v and u_vu_vᵀ. Lightly's loss has the
     opposite sign of the second term: its minimum is collapse.
 
     Cost: time V·(N·D·min(N, D) + min(N, D)³), memory V·min(N, D)².
+
+    Args:
+        z: Projections (V, N, D), or V tensors (N, D).
+        invariance_weight: Weight a of the cosine.
+        variance_weight: Weight b of the coding rate.
+        eps: Distortion ε of the coding rate.
     """
     V, N, D = z.shape
     u = unit(z)
@@ -43,7 +49,7 @@ PRESETS: dict[str, Preset] = {"default": lambda V: {}, "released": lambda V: {}}
 
 
 class EMPSSLLoss(Objective):
-    """`empssl_loss` with its options stored."""
+    """Module of `empssl_loss`, with its options."""
 
     function = staticmethod(empssl_loss)
     presets = PRESETS

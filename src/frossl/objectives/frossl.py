@@ -27,22 +27,28 @@ def frossl_loss(
     log: bool = True,
     alpha: Positive = 2.0,
 ) -> LossTerms:
-    """Frobenius norm of each view's covariance C_v = ẑ_vᵀẑ_v / tr(ẑ_vᵀẑ_v), and the distance of views:
+    """Compute the FroSSL loss: the Frobenius norms of the covariances of views, and the distance of views.
 
         L = b · Σ_v log‖C_v‖²_F  +  w · (1/N) Σ_{v<r} ‖ẑ_v − ẑ_r‖²_F
           = −b · Σ_v log r₂(C_v)  +  w · (V/N) Σ_v ‖ẑ_v − mean_r ẑ_r‖²_F
 
-    z: (V, N, D), or V tensors (N, D); a list saves a copy. ẑ is z normalized: see `terms.normalize`. w is
-    `invariance_weight`, b `variance_weight`; `log=False` takes ‖C_v‖²_F itself (the paper's ablation). r₂ is
-    the effective rank, in [1, min(N, D)]; its mean over views is `extras["effective_rank"]`. `alpha` is the
-    order of the entropy: −S_α(C_v) in place of log‖C_v‖²_F = −S₂(C_v), and rank exp(S_α). With 1 and unit
-    rows the variance term is I-VNE's: see `renyi_variance`.
+    ẑ is z normalized and C_v = ẑ_vᵀẑ_v / tr(ẑ_vᵀẑ_v). r₂ is the effective rank, in [1, min(N, D)]; its mean
+    over views is `extras["effective_rank"]`.
 
-    Departures: lengths are bounded below, so that constant columns and zero rows give finite numbers where
+    Departures: lengths are bounded below, so that constant columns and zero rows give finite values where
     the originals give NaN. The authors have used three normalizations; `PRESETS` names them by origin.
 
-    Cost: time V·N·D·min(N, D), memory V·N·D. Two matrix products a view, backward included, and no host
-    synchronization (α = 2, eager). Compiled, and for second derivatives, autograd's three.
+    Cost: time V·N·D·min(N, D), memory V·N·D. Two matrix products a view, backward pass included, and no host
+    synchronization (α = 2, eager mode). When compiled, and for second derivatives, autograd's three.
+
+    Args:
+        z: Projections (V, N, D), or V tensors (N, D); a list saves a copy.
+        invariance_weight: Weight w of the distance of views.
+        variance_weight: Weight b of the covariance term.
+        normalize: Normalization of z; see `terms.normalize`.
+        log: Whether to take the logarithm; False uses ‖C_v‖²_F itself (the paper's ablation).
+        alpha: Order α of the entropy: −S_α(C_v) replaces log‖C_v‖²_F = −S₂(C_v), and the rank is exp(S_α).
+            With 1 and unit rows the variance term is that of I-VNE; see `renyi_variance`.
     """
     _check_order(alpha, log)
     tensors = (z,) if isinstance(z, Tensor) else z
@@ -66,7 +72,7 @@ def frossl_loss(
 
 
 PRESETS: dict[str, Preset] = {
-    # what the paper trained with: one loss for two views; another, without the factor V, for more
+    # the losses of the paper's runs: one for two views; another, without the factor V, for more
     "paper": lambda V: (
         {"normalize": "centered", "invariance_weight": 1.4}
         if V == 2
@@ -74,10 +80,10 @@ PRESETS: dict[str, Preset] = {
     ),
     # the authors' repository since August 2024 (weight of its CIFAR files; STL-10: 1.4, 10% ImageNet: 2)
     "released": lambda V: {"normalize": "columns", "invariance_weight": 1.0},
-    # ours: V variance terms stand against V(V − 1)/2 distances, so the weight keeps the balance of two views
+    # V variance terms are balanced by V(V − 1)/2 distances, so the weight keeps the ratio of two views
     "default": lambda V: {"normalize": "centered", "invariance_weight": 1.4 / (V - 1)},
 }
-"""The arguments of `frossl_loss` for V views, by origin."""
+"""Arguments of `frossl_loss` for V views, by origin."""
 
 
 def _check_order(alpha: float, log: bool) -> None:
@@ -86,7 +92,7 @@ def _check_order(alpha: float, log: bool) -> None:
 
 
 class FroSSLLoss(Objective):
-    """`frossl_loss` with its options stored."""
+    """Module of `frossl_loss`, with its options."""
 
     function = staticmethod(frossl_loss)
     presets = PRESETS

@@ -23,26 +23,34 @@ def iso_loss(
     euclidean: bool = False,
     sequential: bool = True,
 ) -> LossTerms:
-    """A teacher's projections predicted through an analytic predictor W, so that all eigenmodes learn alike:
+    """Compute IsoLoss: predict the teacher by an analytic predictor W, so that all eigenmodes learn alike.
 
         L = −4 · mean_{v≠r} mean_n [ z_v·t_r / (|p_v||t_r|) − ½ (p_v·t_r) / (|p_v|³|t_r|) · z_vᵀW_v z_v ]
         p_v = z_v W_v,   W = E diag((max(e, 0)/e_max + ε)^α) Eᵀ,   C = E diag(e) Eᵀ
 
-    where only the z_v written out carry gradient; that gradient is the one of 2 − 2 cos(z + sg(zW − z), t).
-    `euclidean=True`: L = 2 · mean_{v≠r} mean_n ‖z_v − sg(t_r + z_v − p_v)‖².
-    target: (V, N, D) of the teacher, without gradient (z itself, if None). State: `covariance`
-    C ← τ C + (1 − τ) z_vᵀz_v / N, at first 0; τ is `momentum` (0.5 without a teacher). `sequential`: as in
-    the original, view after view, each with the C it has just moved, so the order of views matters a
-    little; False moves C once, by the mean over views. DirectCopy: alpha 1, eps 0.25.
+    Only the z_v written out carry gradient; that gradient is the one of 2 − 2 cos(z + sg(zW − z), t). With
+    `euclidean=True`, L = 2 · mean_{v≠r} mean_n ‖z_v − sg(t_r + z_v − p_v)‖². DirectCopy is alpha 1, eps 0.25.
+    State: `covariance`, C ← τ C + (1 − τ) z_vᵀz_v / N.
 
-    Departures: the symmetric eigensolver, where the original takes the general one.
+    Departures: the symmetric eigensolver, where the original uses the general one.
 
     Cost: time V·(N·D² + D³) + V²·N·D (one D³ if not sequential), memory D².
+
+    Args:
+        z: Projections (V, N, D), or V tensors (N, D).
+        target: Projections t (V, N, D) of the teacher, used without gradient; z itself if None.
+        covariance: Running covariance C (D, D); 0 if None.
+        momentum: Weight τ of the past covariance (0.5 without a teacher).
+        alpha: Exponent α of the eigenvalues.
+        eps: Constant ε added to the normalized eigenvalues.
+        euclidean: Whether to use the Euclidean loss in place of the cosine.
+        sequential: Whether to update C view by view, each view using the C it has just updated, as in the
+            original; the order of views then matters slightly. False updates C once, by the mean over views.
     """
     V, N, D = z.shape
     teacher = as_target(target, z)
     with torch.no_grad():
-        still = z.detach()  # forward mode does not know no_grad
+        still = z.detach()  # forward-mode differentiation ignores no_grad
         past = past_state("covariance", covariance, z.new_zeros(D, D))
         moments = still.mT @ still / N
         if sequential:
@@ -95,7 +103,7 @@ PRESETS: dict[str, Preset] = {
 
 
 class IsoLoss(Objective):
-    """`iso_loss` with its options stored, and the running covariance."""
+    """Module of `iso_loss`, with its options and the running covariance."""
 
     function = staticmethod(iso_loss)
     presets = PRESETS

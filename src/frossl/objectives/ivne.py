@@ -19,17 +19,22 @@ def ivne_loss(
     variance_weight: Weight = 1.0,
     global_views: Count | None = None,
 ) -> LossTerms:
-    """Cosine of views, and the von Neumann entropy of each, with u the unit rows, not centered:
+    """Compute the I-VNE loss: the cosine of views, and the von Neumann entropy of each view.
 
         L = −a · mean_{v<r} mean_n cos(u_v, u_r) − b · mean_v H(u_vᵀu_v / N),   H(C) = −tr C ln C
 
-    a is `invariance_weight` (4.16 is the logarithm of the original's batch of 64), b `variance_weight`.
-    `global_views=2` takes only the pairs with one of the first two views, as the original does for its 2 + 4
-    crops; the two agree for V ≤ 3. The Rényi family holds this variance term at α = 1: `renyi_variance`.
+    u are unit rows, not centered. The variance term is that of the Rényi family at α = 1: `renyi_variance`.
 
     Departures: none at V = 2. The FroSSL paper prints the entropy with the wrong sign.
 
     Cost: time V·(N·D·min(N, D) + min(N, D)³), memory V·min(N, D)².
+
+    Args:
+        z: Projections (V, N, D), or V tensors (N, D).
+        invariance_weight: Weight a of the cosine (4.16 is the logarithm of the original's batch of 64).
+        variance_weight: Weight b of the entropy.
+        global_views: Number of leading views of which each pair contains at least one; None for all pairs.
+            The original uses 2 for its 2 + 4 crops; the two agree for V ≤ 3.
     """
     entropy = -renyi_variance(normalize(z, "rows"), alpha=1)
     return LossTerms.of(
@@ -42,13 +47,13 @@ def ivne_loss(
 PRESETS: dict[str, Preset] = {
     "default": lambda V: {},
     "released": lambda V: {"global_views": 2},
-    # the FroSSL paper says that both terms weigh the same; its files have 4.16 and 1
+    # the FroSSL paper states equal weights; its configuration files have 4.16 and 1
     "paper": lambda V: {"invariance_weight": 1.0},
 }
 
 
 class IVNELoss(Objective):
-    """`ivne_loss` with its options stored."""
+    """Module of `ivne_loss`, with its options."""
 
     function = staticmethod(ivne_loss)
     presets = PRESETS

@@ -11,7 +11,10 @@ from frossl.objectives.slices import directions
 from frossl.objectives.terms import mse_to_global_mean
 from frossl.types import LossTerms
 
-KNOTS, T_MAX = 17, 3.0
+KNOTS = 17
+"""Number of points of the trapezoid rule on [0, T_MAX]."""
+T_MAX = 3.0
+"""Upper end of the integral of SIGReg."""
 
 
 @objective
@@ -24,17 +27,23 @@ def lejepa_loss(
     global_views: Count | None = None,
     rng: torch.Generator | None = None,
 ) -> LossTerms:
-    """Distance to the mean view, and a test of each view's distribution against a standard Gaussian:
+    """Compute the LeJEPA loss: the distance to the mean view, and SIGReg, a test of each view for normality.
 
         L = a · mean (z_v − z̄)²  +  b · mean_v SIGReg(z_v)
 
-    z̄ is the mean of the first `global_views` views (all, if None), with its gradient. a is
-    `invariance_weight`, b `variance_weight`; the paper's λ is b with a = 1 − b. slices: how many random
-    directions, drawn with `rng`, or the directions themselves (D, K). See `sigreg`.
+    z̄ is the mean of the global views, with its gradient. The paper's λ is b with a = 1 − b. See `sigreg`.
 
-    Departures: none. Near collapse SIGReg's gradient shrinks with the spread.
+    Departures: none. Near collapse the gradient of SIGReg shrinks with the spread.
 
     Cost: time V·N·K·(D + knots), memory V·N·K·knots.
+
+    Args:
+        z: Projections (V, N, D), or V tensors (N, D).
+        invariance_weight: Weight a of the distance to the mean view.
+        variance_weight: Weight b of SIGReg.
+        slices: Number K of random directions, or the directions themselves (D, K).
+        global_views: Number of leading views that z̄ averages; None for all.
+        rng: Generator of the random directions.
     """
     return LossTerms.of(
         invariance=invariance_weight * mse_to_global_mean(z, global_views),
@@ -43,9 +52,15 @@ def lejepa_loss(
 
 
 def sigreg(z: Tensor, slices: Tensor) -> Tensor:
-    """N · mean over slices a of ∫ |φ_z·a(t) − e^{−t²/2}|² e^{−t²/2} dt over [−3, 3], one number a view.
+    """Return SIGReg of each view (V,): a distance of its slices to a standard Gaussian.
 
-    φ is the empirical characteristic function; 17 knots on [0, 3] by the trapezoid rule, doubled.
+    It is N · mean over slices a of ∫ |φ_z·a(t) − e^{−t²/2}|² e^{−t²/2} dt over [−3, 3], where φ is the
+    empirical characteristic function. The integral is twice that over [0, 3], by the trapezoid rule with 17
+    knots.
+
+    Args:
+        z: Projections (V, N, D).
+        slices: Unit directions (D, K).
     """
     t = torch.linspace(0, T_MAX, KNOTS, dtype=z.dtype, device=z.device)
     gauss = (-t.square() / 2).exp()
@@ -64,7 +79,7 @@ PRESETS: dict[str, Preset] = {
 
 
 class LeJEPALoss(Objective):
-    """`lejepa_loss` with its options stored."""
+    """Module of `lejepa_loss`, with its options."""
 
     function = staticmethod(lejepa_loss)
     presets = PRESETS

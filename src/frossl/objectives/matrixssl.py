@@ -23,24 +23,31 @@ def matrixssl_loss(
     eps: NotNegative = 0.5,
     order: Count = 4,
 ) -> LossTerms:
-    """Matrix cross-entropies of covariances, with X(a, b) = c(rows a)ᵀ c(rows b) / N, centered unit rows:
+    """Compute the Matrix-SSL loss: matrix cross-entropies between covariances of teacher and student.
 
         L = −mean_{v≠r} { b · tr log₄(X(t_r, z_v) + μI) + a · tr[(X(t_r, t_r) + μI) log₄(X(z_v, z_v) + μI)] }
 
-    log₄(Q) = Σ_{k≤4} (−1)^{k+1} (Q − I)^k / k, a series and not the logarithm (`order` terms). a is
-    `invariance_weight` (γ), b `variance_weight` (λ), μ `eps`. target: (V, N, D) of the teacher, without
-    gradient (z itself, if None).
+    X(a, b) = c(rows a)ᵀ c(rows b) / N has centered unit rows. log₄(Q) = Σ_{k≤4} (−1)^{k+1} (Q − I)^k / k is a
+    truncated series, not the logarithm.
 
     Departures: none at V = 2, where the mean over both directions is the original's half sum.
 
     Cost: time V²·(N·D² + D³), memory D² a pair.
+
+    Args:
+        z: Predictions (V, N, D), or V tensors (N, D).
+        target: Projections t (V, N, D) of the teacher, used without gradient; z itself if None.
+        invariance_weight: Weight a of the alignment (γ of the paper).
+        variance_weight: Weight b of the uniformity (λ of the paper).
+        eps: Constant μ added to the diagonal.
+        order: Number of terms of the series.
     """
     V, N, D = z.shape
     teacher = center(unit(as_target(target, z)))
     student = center(unit(z))
     lift = eps * torch.eye(D, dtype=z.dtype, device=z.device)
     own = teacher.mT @ teacher / N + lift  # (V, D, D)
-    others = (own.sum(0) - own) / (V * (V - 1))  # the sum over r ≠ v, as the trace is linear in it
+    others = (own.sum(0) - own) / (V * (V - 1))  # the sum over r ≠ v, because the trace is linear in it
     alignment = _trace_with_log(others, student.mT @ student / N + lift, order).sum()
     uniformity = z.new_zeros(())
     students = student.unbind()  # indexing would cost the gradient of all views for each pair
@@ -53,9 +60,9 @@ def matrixssl_loss(
 
 
 def _trace_with_log(weight: Tensor | None, matrix: Tensor, order: int) -> Tensor:
-    """tr(P · Σ_{k=1..order} (−1)^{k+1} (Q − I)^k / k), by Horner's rule; P = I if there is no weight.
+    """Return tr(P · Σ_{k=1..order} (−1)^{k+1} (Q − I)^k / k), by Horner's rule; P = I without a weight.
 
-    order − 2 products, and one more with a weight.
+    It takes order − 2 matrix products, and one more with a weight.
     """
     identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     x = matrix - identity
@@ -74,7 +81,7 @@ PRESETS: dict[str, Preset] = {"default": lambda V: {}, "released": lambda V: {}}
 
 
 class MatrixSSLLoss(Objective):
-    """`matrixssl_loss` with its options stored."""
+    """Module of `matrixssl_loss`, with its options."""
 
     function = staticmethod(matrixssl_loss)
     presets = PRESETS

@@ -13,17 +13,22 @@ from frossl.types import LossTerms
 
 @objective
 def mmcr_loss(z: Tensor, *, variance_weight: Weight = 1.0, local_weight: Weight = 0.0) -> LossTerms:
-    """The nuclear norm of the mean of the views, u being unit rows:
+    """Compute the MMCR loss: the nuclear norm of the mean of the views.
 
         L = −b · ‖mean_v u_v‖_*  +  c · mean_n ‖[u_1n … u_Vn]‖_*
 
-    b is `variance_weight`, c `local_weight` (0 in the original's files); the second term is the spread of
-    each image's own V × D matrix. Pulling views together and spreading images apart is one term here.
+    u are unit rows. The first term both pulls views together and spreads images apart; the second is the
+    spread of the V × D matrix of each image.
 
-    Departures: none. Lightly's loss leaves the unit rows to the caller, and then has no minimum.
+    Departures: none. Lightly's loss leaves the unit rows to the caller, and without them has no minimum.
 
     Cost: time V·N·D + N·D·min(N, D), constant in V but for the mean, and N·V²·D for the local term; memory
     V·N·D.
+
+    Args:
+        z: Projections (V, N, D), or V tensors (N, D).
+        variance_weight: Weight b of the global nuclear norm.
+        local_weight: Weight c of the local nuclear norms (0 in the original's files).
     """
     u = unit(z)
     spread = nuclear_norm(u.mean(0))
@@ -37,7 +42,7 @@ PRESETS: dict[str, Preset] = {"default": lambda V: {}, "released": lambda V: {}}
 
 
 class MMCRLoss(Objective):
-    """`mmcr_loss` with its options stored."""
+    """Module of `mmcr_loss`, with its options."""
 
     function = staticmethod(mmcr_loss)
     presets = PRESETS

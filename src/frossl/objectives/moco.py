@@ -24,17 +24,22 @@ def moco_loss(
     temperature: Positive = 0.2,
     symmetric: bool = False,
 ) -> LossTerms:
-    """Each query against its key and a queue of older keys, q and k being unit rows:
+    """Compute the MoCo loss: InfoNCE of each query against its key and a queue of older keys.
 
         L = mean_{v<r} mean_n −log( e^{q_v·k_r/τ} / (e^{q_v·k_r/τ} + Σ_j e^{q_v·Q_j/τ}) )
 
-    target: keys (V, N, D) of the momentum encoder, without gradient (z itself, if None). queue: unit rows
-    (Q, D). `symmetric=True` averages over all ordered pairs v ≠ r, as MoCo v2+ and v3 do. τ is 0.07 in v1.
+    q are the unit rows of z, k those of the target. State: `keys`, the rows to enqueue (by `MoCoLoss`).
 
-    Departures: none at V = 2; the queue is read before the new keys enter it. State: `keys`, the rows to
-    enqueue (`MoCoLoss` does).
+    Departures: none at V = 2; the queue is read before the new keys enter it.
 
     Cost: time V·N·Q·D + V²·N·D, memory V·N·Q.
+
+    Args:
+        z: Projections (V, N, D), or V tensors (N, D).
+        queue: Older keys Q, unit rows (Q, D).
+        target: Projections (V, N, D) of the teacher, used without gradient; z itself if None.
+        temperature: Temperature τ (0.07 in v1).
+        symmetric: Whether to average over all ordered pairs v ≠ r, as MoCo v2+ and v3 do.
     """
     V, _, D = z.shape
     if queue.ndim != 2 or queue.shape[1] != D:
@@ -62,9 +67,11 @@ PRESETS: dict[str, Preset] = {
 
 
 class MoCoLoss(Objective):
-    """`moco_loss` with its options stored, and the queue: first in, first out.
+    """Module of `moco_loss`, with its options and the queue: first in, first out.
 
-    queue_size: how many keys it holds. It starts as random unit rows, the same everywhere.
+    Args:
+        queue_size: Number of keys in the queue, which starts as random unit rows, equal in all processes.
+        **options: Options of `moco_loss`.
     """
 
     function = staticmethod(moco_loss)
@@ -78,13 +85,14 @@ class MoCoLoss(Objective):
         self.queue_size: int = checked_option(type(self).__init__, "queue_size", queue_size)
 
     def running(self, D: int) -> dict[str, Tensor | None]:
-        return {"queue": _first_queue(self.queue_size, D) if self.queue is None else self.queue}
+        return {"queue": _initial_queue(self.queue_size, D) if self.queue is None else self.queue}
 
     @torch.no_grad()
     def keep(self, state: Mapping[str, Tensor]) -> None:
+        """Replace the oldest keys of the queue by those that the loss of a step returned."""
         keys = state["keys"]
         if self.queue is None or self.oldest is None:
-            self.queue = _first_queue(self.queue_size, keys.shape[1])
+            self.queue = _initial_queue(self.queue_size, keys.shape[1])
             self.oldest = torch.zeros((), dtype=torch.int64)
         queue, oldest = self.queue.to(keys.device), self.oldest.to(keys.device)
         keys = keys[-len(queue) :]
@@ -95,5 +103,5 @@ class MoCoLoss(Objective):
 
 
 @functools.lru_cache(maxsize=1)
-def _first_queue(size: int, D: int) -> Tensor:
+def _initial_queue(size: int, D: int) -> Tensor:
     return unit(torch.randn(size, D, generator=torch.Generator().manual_seed(0)))

@@ -24,18 +24,25 @@ def simclr_loss(
     variance_weight: Weight = 1.0,
     positives: Positives = "each",
 ) -> LossTerms:
-    """Each view of an image against all other rows, with s_ij = cos(z_i, z_j) / τ over the V·N rows:
+    """Compute the SimCLR loss (NT-Xent): each view of an image against all other rows.
 
-        L = −a · mean_{(i, p)} s_ip  +  b · mean_i log Σ_{j≠i} exp(s_ij)
+        L = −a · mean_{(i, p)} s_ip  +  b · mean_i log Σ_{j≠i} exp(s_ij),   s_ij = cos(z_i, z_j) / τ
 
-    over ordered positive pairs (i, p): two views of one image. a is `invariance_weight`, b `variance_weight`;
-    with a = b it is −log softmax. Other positives stay in the denominator. `positives="summed"` takes
-    log Σ_p exp(s_ip) instead of its mean over p, as solo-learn does; the two agree for V = 2.
+    i and j are among the V·N rows; (i, p) are ordered positive pairs, two views of one image. With a = b it
+    is −log softmax. Other positives stay in the denominator.
 
     Departures: the mean over all 2N rows, as in the paper. Google's code adds the means of the two
-    directions, twice as much: preset `released`.
+    directions, which is twice as much: preset `released`.
 
     Cost: time V²·N²·D, memory V²·N².
+
+    Args:
+        z: Projections (V, N, D), or V tensors (N, D).
+        temperature: Temperature τ.
+        invariance_weight: Weight a of the positives.
+        variance_weight: Weight b of the denominator.
+        positives: `each` averages s_ip over p; `summed` takes log Σ_p exp(s_ip) instead, as solo-learn does.
+            The two agree for V = 2.
     """
     V, N, D = z.shape
     rows = unit(z).reshape(V * N, D)
@@ -61,7 +68,7 @@ PRESETS: dict[str, Preset] = {
 
 
 class SimCLRLoss(Objective):
-    """`simclr_loss` with its options stored."""
+    """Module of `simclr_loss`, with its options."""
 
     function = staticmethod(simclr_loss)
     presets = PRESETS

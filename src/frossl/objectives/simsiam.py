@@ -11,17 +11,20 @@ from frossl.types import LossTerms
 
 @objective
 def simsiam_loss(z: Tensor, *, target: Views | None = None) -> LossTerms:
-    """Cosine of each prediction with the stopped projections of the other views:
+    """Compute the SimSiam loss: the cosine of each prediction with the projections of the other views.
 
         L = −mean_{v≠r} mean_n cos(z_v, sg(t_r))
 
-    z: predictions (V, N, D). target: projections (V_t, N, D) of the first V_t views (of all, or fewer with
-    multi-crop), whose gradient is stopped (z itself, if None).
-    Nothing here prevents collapse: the predictor does.
+    The loss alone does not prevent collapse; the predictor does.
 
     Departures: none.
 
     Cost: time and memory V·N·D.
+
+    Args:
+        z: Predictions (V, N, D), or V tensors (N, D).
+        target: Projections t (V_t, N, D) of the first V_t views (all, or fewer with multi-crop), used without
+            gradient; z itself if None.
     """
     return LossTerms.of(invariance=-cosine_to_others(z, as_target(target, z, fewer=True)))
 
@@ -30,7 +33,7 @@ PRESETS: dict[str, Preset] = {"default": lambda V: {}, "released": lambda V: {}}
 
 
 class SimSiamLoss(Objective):
-    """`simsiam_loss` as a Module."""
+    """Module of `simsiam_loss`, with its options."""
 
     function = staticmethod(simsiam_loss)
     presets = PRESETS

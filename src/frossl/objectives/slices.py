@@ -1,4 +1,4 @@
-"""Random directions, for losses that look at projections through one-dimensional slices."""
+"""Random directions for losses on one-dimensional slices of the projections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from frossl.objectives.terms import unit
 
 
 def directions(slices: int | Tensor, z: Tensor, rng: torch.Generator | None) -> Tensor:
-    """Unit columns (D, K): K of them drawn with `rng`, or those that are given."""
+    """Return slice directions as columns (D, K).
+
+    Args:
+        slices: Number K of random unit directions, or the directions themselves (D, K).
+        z: Projections, for their width D, precision and device.
+        rng: Generator of the random directions; None for torch's default.
+
+    Raises:
+        ValueError: If the directions have another shape, or K is less than 1.
+    """
     D = z.shape[-1]
     if isinstance(slices, Tensor):
         if slices.ndim != 2 or slices.shape[0] != D:

@@ -17,16 +17,21 @@ from frossl.types import LossTerms
 def spectral_loss(
     z: Tensor, *, mu: Positive = 1.0, invariance_weight: Weight = 1.0, variance_weight: Weight = 1.0
 ) -> LossTerms:
-    """Positives attract, the squared products of different images repel:
+    """Compute the spectral contrastive loss: positives attract, squared products of different images repel.
 
         L = (1/μ) · mean_{v<r} [ −2a · mean_n x_vn·x_rn  +  b · Σ_{i≠j} (x_vi·x_rj)² / (N(N − 1)) ]
 
-    x: rows of z, those longer than √μ scaled to that length. a is `invariance_weight`, b `variance_weight`.
-    μ is 1 on CIFAR, 10 on ImageNet in the original.
+    x are the rows of z; those longer than √μ are scaled to that length.
 
     Departures: none at V = 2; for more views, the mean over pairs.
 
     Cost: time V²·N²·D, memory N² a pair.
+
+    Args:
+        z: Projections (V, N, D), or V tensors (N, D).
+        mu: Largest squared length μ of a row (in the original 1 on CIFAR, 10 on ImageNet).
+        invariance_weight: Weight a of the attraction.
+        variance_weight: Weight b of the repulsion.
     """
     N = z.shape[1]
     squares = z.square().sum(-1, keepdim=True)
@@ -52,7 +57,7 @@ PRESETS: dict[str, Preset] = {
 
 
 class SpectralContrastiveLoss(Objective):
-    """`spectral_loss` with its options stored."""
+    """Module of `spectral_loss`, with its options."""
 
     function = staticmethod(spectral_loss)
     presets = PRESETS

@@ -23,16 +23,23 @@ def swav_loss(
     eps: Positive = 0.05,
     iterations: Count = 3,
 ) -> LossTerms:
-    """Every view predicts the codes of the global views, z being scores: cosines with K prototypes.
+    """Compute the SwAV loss: every view predicts the codes of the global views.
 
         L = mean_{c ≤ global_views} mean_{v≠c} mean_n −Σ_k Q_c,nk log softmax(z_v / τ)_nk
 
-    Q_c are Sinkhorn's codes of view c, without gradient: see `sinkhorn`. queue: scores (global_views, Q, K)
-    of earlier images, which share in the assignment only.
+    Q_c are the Sinkhorn codes of view c, without gradient: see `sinkhorn`.
 
-    Departures: Sinkhorn's divisions are differences of logarithms, so large scores do not overflow.
+    Departures: the divisions of Sinkhorn are differences of logarithms, so large scores do not overflow.
 
     Cost: time V·N·K, memory V·N·K (the scores themselves cost V·N·D·K before).
+
+    Args:
+        z: Scores (V, N, K), or V tensors (N, K): cosines with K prototypes.
+        queue: Scores (global_views, Q, K) of earlier images, which take part in the assignment only.
+        global_views: Number of leading views whose codes are predicted.
+        temperature: Temperature τ.
+        eps: Entropy regularization of `sinkhorn`.
+        iterations: Number of iterations of `sinkhorn`.
     """
     codes = []
     for c in range(min(global_views, len(z))):
@@ -45,8 +52,16 @@ def swav_loss(
 
 @torch.no_grad()
 def sinkhorn(scores: Tensor, *, eps: float = 0.05, iterations: int = 3) -> Tensor:
-    """Codes (N, K) of scores (N, K): exp(scores / eps), its columns and then its rows scaled, in turn, to
-    equal sums; rows sum to 1, columns to N/K nearly."""
+    """Return codes (N, K) of scores (N, K) by Sinkhorn's algorithm.
+
+    The columns and then the rows of exp(scores / eps) are scaled in turn to equal sums; rows sum to 1, and
+    columns to nearly N/K.
+
+    Args:
+        scores: Cosines with the prototypes (N, K).
+        eps: Entropy regularization; smaller values give sharper codes.
+        iterations: Number of scalings of columns and rows.
+    """
     N, K = scores.shape
     codes = scores / eps
     for _ in range(iterations):
@@ -59,7 +74,7 @@ PRESETS: dict[str, Preset] = {"default": lambda V: {}, "released": lambda V: {}}
 
 
 class SwAVLoss(Objective):
-    """`swav_loss` with its options stored."""
+    """Module of `swav_loss`, with its options."""
 
     function = staticmethod(swav_loss)
     presets = PRESETS

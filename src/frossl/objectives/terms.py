@@ -1,7 +1,7 @@
-"""The named parts that objectives are composed of: L = D_inv + D_var over z of shape (V, N, D).
+"""Building blocks of objectives L = D_inv + D_var over z of shape (V, N, D).
 
-Normalizations of z, invariance terms between its views, variance terms of each view, and the spread of a
-spectrum. All are sums that are linear in V: pairs of views are taken through their mean.
+These are normalizations of z, invariance terms between its views, variance terms of each view, and measures
+of the spread of a spectrum. All cost time linear in V: sums over pairs of views are computed from the mean.
 """
 
 from __future__ import annotations
@@ -14,49 +14,55 @@ from torch import Tensor
 from frossl.errors import unknown
 
 Normalization = Literal["centered", "columns", "rows"]
+"""Normalization of projections; see `normalize`."""
 
 
 # normalizations
 
 
 def center(z: Tensor) -> Tensor:
-    """The mean over images subtracted."""
+    """Subtract the mean over images."""
     return z - z.mean(-2, keepdim=True)
 
 
 def inverse_root(x: Tensor) -> Tensor:
-    """1/√x of positive numbers; NaN where x is infinite: it did not fit, and 0 would pass for a number.
+    """Return 1/√x of positive numbers; NaN where x is infinite, because 0 would hide the overflow.
 
-    The gradient, −½ x^(−3/2), would vanish below float32 from 1e25 on: such x are scaled by a power of two.
+    The gradient −½ x^(−3/2) would underflow float32 from x = 1e25 on: such x are scaled by a power of two.
     """
     scale = torch.where(x.detach() > 1e24, 2.0**-60, 1.0).to(x)
     return (x.masked_fill(x == torch.inf, torch.nan) * scale.square()).rsqrt() * scale
 
 
 def inverse_length(squares: Tensor, floor: Tensor | float = 1e-24) -> Tensor:
-    """1/√squares; 0, with gradient 0, where `squares` is not above `floor`: no length, no direction.
+    """Return 1/√squares; 0, with gradient 0, where `squares` is not above `floor`.
 
-    NaN where squares, or those that the floor was made of, are infinite.
+    It is NaN where `squares` or `floor` is infinite.
     """
-    lost = squares.detach().clamp_min(floor) == torch.inf
-    there = (squares > floor) | lost
-    return there * inverse_root(torch.where(there, squares, 1.0).masked_fill(lost, torch.nan))
+    overflowed = squares.detach().clamp_min(floor) == torch.inf
+    nonzero = (squares > floor) | overflowed
+    return nonzero * inverse_root(torch.where(nonzero, squares, 1.0).masked_fill(overflowed, torch.nan))
 
 
 def unit(z: Tensor, dim: int = -1) -> Tensor:
-    """Unit length along `dim`; zero stays zero, with gradient zero."""
+    """Scale to unit length along `dim`; zero vectors stay zero, with gradient zero."""
     return z * inverse_length(z.square().sum(dim, keepdim=True))
 
 
 def rounding(squares: Tensor, z: Tensor) -> Tensor:
-    """The squared length below which a centered column is the rounding error of a constant one."""
+    """Return the squared length below which a centered column is the rounding error of a constant one."""
     return (squares * (4 * torch.finfo(z.dtype).eps) ** 2).clamp_min(1e-24)
 
 
 def normalize(z: Tensor, how: Normalization) -> Tensor:
-    """`centered`: mean over images subtracted, then unit columns. `columns`, `rows`: unit length as it is.
+    """Normalize projections.
 
-    A constant column and a row of zeros become zero and get no gradient: never NaN.
+    Constant columns and zero rows become zero and get no gradient, never NaN.
+
+    Args:
+        z: Projections (V, N, D).
+        how: `centered` subtracts the mean over images and scales columns to unit length; `columns` and `rows`
+            scale to unit length without centering.
     """
     check_normalization(how)
     if how != "centered":
@@ -67,26 +73,27 @@ def normalize(z: Tensor, how: Normalization) -> Tensor:
 
 
 def check_normalization(how: str) -> None:
+    """Raise an InputError for an unknown normalization."""
     if how not in get_args(Normalization):
         raise unknown("normalization", how, get_args(Normalization))
 
 
 def standardize(z: Tensor, *, eps: float) -> Tensor:
-    """BatchNorm without affine: biased variance, eps inside the root."""
+    """Standardize columns as BatchNorm without affine does: biased variance, eps inside the root."""
     z = center(z)
     return z * inverse_root(z.square().mean(-2, keepdim=True) + eps)
 
 
 def covariance(z: Tensor) -> Tensor:
-    """Unbiased, (V, D, D)."""
+    """Return the unbiased covariance (V, D, D) of each view."""
     z = center(z)
     return z.mT @ z / (z.shape[-2] - 1)
 
 
 def whiten(z: Tensor, *, eps: float) -> Tensor:
-    """Centered, then multiplied by L⁻ᵀ of (1 − eps)·cov + eps·I = LLᵀ: covariance I where eps = 0.
+    """Center z and multiply it by L⁻ᵀ, where LLᵀ = (1 − eps)·cov + eps·I: covariance I if eps = 0.
 
-    The diagonal is raised by rounding error, so that collapsed images can be factored too.
+    The diagonal is raised by the rounding error, so that collapsed batches can be factorized too.
     """
     N, D = z.shape[-2:]
     z = center(z)
@@ -102,40 +109,42 @@ def whiten(z: Tensor, *, eps: float) -> Tensor:
 
 
 def distance_to_mean(z: Tensor) -> Tensor:
-    """Σ_v ‖z_v − z̄‖² = (1/V) Σ_{v<r} ‖z_v − z_r‖²: all pairs at a cost linear in V."""
+    """Return Σ_v ‖z_v − z̄‖² = (1/V) Σ_{v<r} ‖z_v − z_r‖²: all pairs at a cost linear in V."""
     return (z - z.mean(0)).square().sum()
 
 
 def mse_between_pairs(z: Tensor) -> Tensor:
-    """mean_{v<r} of the mean squared difference of z_v and z_r, at a cost linear in V."""
+    """Return mean_{v<r} of the mean squared difference of z_v and z_r, at a cost linear in V."""
     V, N, D = z.shape
     return distance_to_mean(z) * (2 / ((V - 1) * N * D))
 
 
 def mse_to_global_mean(z: Tensor, global_views: int | None = None) -> Tensor:
-    """Mean squared difference to the mean of the first `global_views` views (all, if None)."""
+    """Return the mean squared difference to the mean of the first `global_views` views (all, if None)."""
     return (z - z[:global_views].mean(0)).square().mean()
 
 
 def cosine_between_pairs(z: Tensor, global_views: int | None = None) -> Tensor:
-    """Mean cosine of rows over pairs of views v < r with v among the first `global_views`; linear in V."""
+    """Return the mean cosine of rows over pairs v < r with v among the first `global_views`; linear in V."""
     V, N, _ = z.shape
     count = V if global_views is None else min(global_views, V)
     u = unit(z)
-    leading, others = u[:count].sum(0), u[count:].sum(0)
-    within = (leading.square().sum() - u[:count].square().sum()) / 2
-    return (within + (leading * others).sum()) / (N * (count * (count - 1) / 2 + count * (V - count)))
+    global_sum, others = u[:count].sum(0), u[count:].sum(0)
+    within = (global_sum.square().sum() - u[:count].square().sum()) / 2
+    return (within + (global_sum * others).sum()) / (N * (count * (count - 1) / 2 + count * (V - count)))
 
 
 def sum_of_later(z: Tensor) -> Tensor:
-    """(V − 1, N, D): for each view but the last, the sum of those after it; linear in V."""
+    """Return (V − 1, N, D): for each view but the last, the sum of the views after it; linear in V."""
     return z.flip(0).cumsum(0).flip(0)[1:]
 
 
 def cosine_to_others(p: Tensor, target: Tensor) -> Tensor:
-    """Mean cosine of rows over pairs of views v ≠ r, prediction v with target r; linear in V.
+    """Return the mean cosine of rows of prediction v and target r over views v ≠ r; linear in V.
 
-    target: (V_t, N, D), of the first V_t of the V views in p.
+    Args:
+        p: Predictions (V, N, D).
+        target: Targets (V_t, N, D) of the first V_t views.
     """
     V, N, _ = p.shape
     count = len(target)
@@ -145,9 +154,11 @@ def cosine_to_others(p: Tensor, target: Tensor) -> Tensor:
 
 
 def cross_entropy_to_others(log_p: Tensor, target: Tensor) -> Tensor:
-    """Mean over targets c and views v ≠ c of −Σ_k target_c log p_v, averaged over images, linear in V.
+    """Return the mean over images, targets c and views v ≠ c of −Σ_k target_c log p_v; linear in V.
 
-    target: (V_t, N, K), the distributions of the first V_t views of log_p (V, N, K).
+    Args:
+        log_p: Log-probabilities (V, N, K).
+        target: Distributions (V_t, N, K) of the first V_t views.
     """
     V, N, _ = log_p.shape
     count = len(target)
@@ -159,39 +170,43 @@ def cross_entropy_to_others(log_p: Tensor, target: Tensor) -> Tensor:
 
 
 def hinge_on_deviation(z: Tensor, *, eps: float) -> Tensor:
-    """mean over columns of max(0, 1 − √(Var + eps)), one number a view; unbiased variance."""
+    """Return the mean over columns of max(0, 1 − √(Var + eps)) for each view, with unbiased variance."""
     deviation = (center(z).square().sum(-2) / (z.shape[-2] - 1) + eps).sqrt()
     return (1 - deviation).relu().mean(-1)
 
 
 def off_diagonal(matrix: Tensor) -> Tensor:
-    """Σ_{i≠j} of the squared entries, one number a matrix."""
+    """Return Σ_{i≠j} of the squared entries of each matrix."""
     return matrix.square().sum((-2, -1)) - matrix.diagonal(dim1=-2, dim2=-1).square().sum(-1)
 
 
 def gram(z: Tensor) -> Tensor:
-    """zᵀz or zzᵀ, whichever is smaller: both have the same nonzero eigenvalues."""
+    """Return the smaller of zᵀz and zzᵀ, which have the same nonzero eigenvalues."""
     return z.mT @ z if z.shape[-2] > z.shape[-1] else z @ z.mT
 
 
 def unit_trace(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Matrices divided by their trace, and which of them have one."""
+    """Return matrices divided by their trace, and which of them have a nonzero trace."""
     trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
-    there = trace > torch.finfo(matrix.dtype).tiny
-    return matrix / torch.where(there, trace, 1.0)[..., None, None], there
+    nonzero = trace > torch.finfo(matrix.dtype).tiny
+    return matrix / torch.where(nonzero, trace, 1.0)[..., None, None], nonzero
 
 
 def concentration(z: Tensor) -> Tensor:
-    """‖C_v‖²_F of the unit-trace covariance of each view: 1 / effective rank, in [1/min(N, D), 1]."""
+    """Return ‖C_v‖²_F of the unit-trace covariance of each view: 1 / effective rank, ≥ 1/min(N, D)."""
     return concentration_of(gram(z))
 
 
 def concentration_of(matrix: Tensor) -> Tensor:
-    """The same of Gram matrices or covariances. Without any spread the rank counts as 1."""
-    share, there = unit_trace(matrix)
-    return torch.where(there, share.square().sum((-2, -1)), 1.0)
+    """Return the `concentration` of Gram matrices or covariances; 1 for zero matrices."""
+    share, nonzero = unit_trace(matrix)
+    return torch.where(nonzero, share.square().sum((-2, -1)), 1.0)
 
 
 def effective_rank(matrix: Tensor) -> Tensor:
-    """tr(C)² / ‖C‖²_F of Gram matrices or covariances, the participation ratio of eigenvalues; their mean."""
+    """Return the effective rank tr(C)² / ‖C‖²_F, the participation ratio of eigenvalues (mean over C).
+
+    Args:
+        matrix: Gram matrices or covariances C.
+    """
     return concentration_of(matrix.detach()).reciprocal().mean()

@@ -22,20 +22,27 @@ def tico_loss(
     symmetric: bool = False,
     detach: bool = False,
 ) -> LossTerms:
-    """Cosine to the teacher, and a push away from the directions that a running covariance holds:
+    """Compute the TiCo loss: the cosine with the teacher, and a penalty on large running covariances.
 
         L = −a · mean_{v<r} mean_n u_v·t_r  +  c · mean_v mean_n u_vᵀ C′ u_v,
         C′ = β C + (1 − β) mean_v u_vᵀu_v / N,   u = unit rows of z, t = unit rows of the target
 
-    over the online views: all but the last. `symmetric=True`: all views, and all ordered pairs v ≠ r.
-    target: (V, N, D) of the momentum encoder, without gradient (z itself, if None). a is
-    `invariance_weight`, c `covariance_weight` (ρ: 8 in the paper, 20 in the code that is in use), β
-    `momentum`. State: `covariance` C (D, D), at first 0.
+    u_v are the online views: all but the last. State: `covariance` C.
 
-    Departures: none at V = 2. C′ holds the current batch with its gradient; `detach=True` without it, as
-    Lightly does (which also adds the constant 1).
+    Departures: none at V = 2. C′ includes the current batch with its gradient.
 
     Cost: time V·N·D², memory D².
+
+    Args:
+        z: Projections (V, N, D), or V tensors (N, D).
+        target: Projections (V, N, D) of the teacher, used without gradient; z itself if None.
+        covariance: Running covariance C (D, D); 0 if None.
+        invariance_weight: Weight a of the cosine.
+        covariance_weight: Weight c of the penalty (ρ: 8 in the paper, 20 in the code that is in use).
+        momentum: Weight β of the past covariance.
+        symmetric: Whether to use all views and all ordered pairs v ≠ r.
+        detach: Whether C′ includes the current batch without gradient, as in Lightly (whose loss also adds
+            the constant 1).
     """
     D = z.shape[-1]
     keys = unit(as_target(target, z))
@@ -52,7 +59,7 @@ def tico_loss(
 
 
 def _agreement(online: Tensor, keys: Tensor, *, symmetric: bool) -> Tensor:
-    """Mean of u_v·t_r over images and pairs v < r, or v ≠ r; linear in V."""
+    """Return the mean of u_v·t_r over images and pairs v < r, or v ≠ r, at a cost linear in V."""
     V, N, _ = keys.shape
     if symmetric:
         partners = keys.sum(0) - keys
@@ -69,7 +76,7 @@ PRESETS: dict[str, Preset] = {
 
 
 class TiCoLoss(Objective):
-    """`tico_loss` with its options stored, and the running covariance."""
+    """Module of `tico_loss`, with its options and the running covariance."""
 
     function = staticmethod(tico_loss)
     presets = PRESETS

@@ -25,17 +25,24 @@ def vicreg_loss(
     covariance_weight: Weight = 1.0,
     eps: NotNegative = 1e-4,
 ) -> LossTerms:
-    """Distance of views, a hinge on every deviation, and squared covariances:
+    """Compute the VICReg loss: the distance of views, a hinge on each deviation, and squared covariances.
 
         L = a · mean_{v<r} MSE(z_v, z_r) + b · mean_v mean_d max(0, 1 − √(Var_d(z_v) + ε))
             + 2c · mean_v (1/D) Σ_{i≠j} Cov(z_v)²_ij
 
-    a is `invariance_weight`, b `variance_weight`, c `covariance_weight`; Var and Cov are unbiased.
+    Var and Cov are unbiased.
 
-    Departures: none at V = 2, where this is the authors' code. Their paper has twice
-    the second term at V = 2, as solo-learn does: preset `paper`.
+    Departures: none at V = 2, where this is the authors' code. Their paper has twice the second term at
+    V = 2, as solo-learn does: preset `paper`.
 
     Cost: time V·N·D², memory V·D².
+
+    Args:
+        z: Projections (V, N, D), or V tensors (N, D).
+        invariance_weight: Weight a of the distance of views.
+        variance_weight: Weight b of the hinge.
+        covariance_weight: Weight c of the covariances.
+        eps: Constant ε added to the variances.
     """
     D = z.shape[-1]
     matrix = covariance(z)
@@ -55,7 +62,7 @@ PRESETS: dict[str, Preset] = {
 
 
 class VICRegLoss(Objective):
-    """`vicreg_loss` with its options stored."""
+    """Module of `vicreg_loss`, with its options."""
 
     function = staticmethod(vicreg_loss)
     presets = PRESETS

@@ -24,19 +24,27 @@ def visreg_loss(
     shape_eps: NotNegative | None = None,
     rng: torch.Generator | None = None,
 ) -> LossTerms:
-    """Distance to the mean view, and each view's scale, shape and center brought to a standard Gaussian:
+    """Compute the VISReg loss: the distance to the mean view, and that of each view to a standard Gaussian.
 
         L = a · mean (z_v − z̄)²  +  b · (scale + shape + center)
         scale = mean (σ − 1)²,   shape = mean (sort_n[c(z_v)/sg(σ)·s] − Φ⁻¹(n/(N+1)))²,   center = mean μ²
 
-    μ and σ = √(biased variance) + ε of every column of every view, s random unit directions: `slices` of
-    them, drawn with `rng`, or given as (D, K). z̄ is the mean of the first `global_views` views (all, if
-    None), with its gradient. a is `invariance_weight`, b `variance_weight`; the original's λ is b with
-    a = 1 − b. `shape_eps`: another ε for the second term.
+    μ and σ = √(biased variance) + ε are those of each column of each view, and s are random unit directions.
+    z̄ is the mean of the global views, with its gradient. The original's λ is b with a = 1 − b.
 
     Departures: a constant column has σ = ε with gradient 0, where √ has none.
 
     Cost: time V·K·N·(D + log N), memory V·N·K.
+
+    Args:
+        z: Projections (V, N, D), or V tensors (N, D).
+        invariance_weight: Weight a of the distance to the mean view.
+        variance_weight: Weight b of scale, shape and center.
+        slices: Number K of random directions, or the directions themselves (D, K).
+        global_views: Number of leading views that z̄ averages; None for all.
+        eps: Constant ε added to the standard deviations.
+        shape_eps: The constant ε in the shape term, if it differs.
+        rng: Generator of the random directions.
     """
     N = z.shape[1]
     moved = center(z)
@@ -63,7 +71,7 @@ PRESETS: dict[str, Preset] = {
 
 
 class VISRegLoss(Objective):
-    """`visreg_loss` with its options stored."""
+    """Module of `visreg_loss`, with its options."""
 
     function = staticmethod(visreg_loss)
     presets = PRESETS

@@ -1,4 +1,4 @@
-"""How weights move: LARS, parameter groups, schedules as pure functions of the step."""
+"""Optimizers, parameter groups, and schedules as pure functions of the step."""
 
 from frossl.optim.groups import build_optimizer, set_lr
 from frossl.optim.lars import LARS

@@ -1,4 +1,4 @@
-"""Parameter groups and the optimizers by name."""
+"""Parameter groups, and optimizers by name."""
 
 from __future__ import annotations
 
@@ -21,10 +21,19 @@ def build_optimizer(
     spared: Collection[str] = (),
     maskable: bool = False,
 ) -> torch.optim.Optimizer:
-    """Weight decay for matrices and kernels only; biases, norm layers and the `spared` names go without.
+    """Build the optimizer of a model, with weight decay for matrices and kernels only.
 
-    scales: share of the rate by name, where it is not 1 (see `set_lr`). maskable: a step leaves everything as
-    it is where the optimizer's `found_inf`, a tensor on the device, is 1.
+    Args:
+        model: Network whose parameters with `requires_grad` are optimized.
+        optim: Name of the optimizer, momentum and weight decay.
+        lr: Learning rate.
+        scales: Factor on the learning rate by parameter name; 1 for names not in it. See `set_lr`.
+        spared: Names of further parameters without weight decay, besides biases and norm layers.
+        maskable: Build an optimizer whose step changes nothing where its `found_inf`, a tensor on the device,
+            is 1.
+
+    Returns:
+        The optimizer; the factor of each parameter group is its `lr_scale`.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, p in model.named_parameters():
@@ -36,7 +45,7 @@ def build_optimizer(
         {"params": parameters, "lr": lr * scale, "lr_scale": scale, "weight_decay": weight_decay}
         for (scale, weight_decay), parameters in groups.items()
     ]
-    fused = True if maskable else None  # torch's own way to mask
+    fused = True if maskable else None  # only torch's fused kernels read found_inf
     if optim.optimizer == "lars":
         return LARS(options, lr, momentum=optim.momentum)
     if optim.optimizer == "sgd":
@@ -47,5 +56,6 @@ def build_optimizer(
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Set the learning rate of every parameter group to `lr` times its `lr_scale`."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group["lr_scale"]

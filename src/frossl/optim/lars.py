@@ -1,4 +1,4 @@
-"""LARS (You, Gitman, Ginsburg 2017) as the paper's authors run it."""
+"""LARS (You, Gitman, Ginsburg 2017) as used by the authors of the FroSSL paper."""
 
 from __future__ import annotations
 
@@ -10,19 +10,26 @@ from torch import Tensor
 
 
 class LARS(torch.optim.Optimizer):
-    """Momentum SGD whose rate is scaled per matrix by trust = η‖p‖ / (‖g‖ + λ‖p‖ + 1e-8).
+    """SGD with momentum, its learning rate scaled for each matrix by trust = η‖p‖ / (‖g‖ + λ‖p‖ + 1e-8).
 
         d = (g + λp) · min(trust / lr, 1)       vectors (biases, norm layers): d = g
         m ← μm + d
         p ← p − lr · m
 
-    With `clip=False`, trust itself multiplies. λ is `weight_decay`, η `trust`, μ `momentum`. A matrix whose
-    gradient is zero has d = 0: what the loss does not reach does not decay. Where p is zero, d = g.
+    A matrix whose gradient is zero has d = 0: weights that the loss does not depend on do not decay. Where p
+    is zero, d = g.
 
-    found_inf: as in torch's fused optimizers, a step leaves everything as it is where this tensor is 1.
+    Args:
+        params: Parameters or parameter groups.
+        lr: Learning rate.
+        momentum: μ.
+        weight_decay: λ.
+        trust: η.
+        clip: Whether to use min(trust / lr, 1) as the factor; False uses trust itself.
     """
 
     found_inf: Tensor | None = None
+    """Tensor that, where it is 1, makes a step change nothing, as in torch's fused optimizers."""
 
     def __init__(
         self,
@@ -45,6 +52,7 @@ class LARS(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Update all parameters; return the loss of `closure`, if one is given."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -53,7 +61,7 @@ class LARS(torch.optim.Optimizer):
             for p in group["params"]:
                 if p.grad is None:
                     continue
-                d = _adapted(p, p.grad, group) if p.ndim > 1 else p.grad
+                d = _scaled_gradient(p, p.grad, group) if p.ndim > 1 else p.grad
                 state = self.state[p]
                 if "momentum" not in state:
                     state["momentum"] = torch.zeros_like(p)
@@ -68,11 +76,11 @@ class LARS(torch.optim.Optimizer):
         return loss
 
 
-def _adapted(p: Tensor, g: Tensor, group: dict[str, Any]) -> Tensor:
-    length, slope = p.norm(), g.norm()
-    trust = group["trust"] * length / (slope + group["weight_decay"] * length + 1e-8)
+def _scaled_gradient(p: Tensor, g: Tensor, group: dict[str, Any]) -> Tensor:
+    weight_norm, grad_norm = p.norm(), g.norm()
+    trust = group["trust"] * weight_norm / (grad_norm + group["weight_decay"] * weight_norm + 1e-8)
     if group["clip"]:
         trust = (trust / group["lr"]).clamp_max(1)
-    trust = torch.where(length > 0, trust, 1.0) * (slope > 0)  # no host wait
-    adapted: Tensor = (g + group["weight_decay"] * p) * trust
-    return adapted
+    trust = torch.where(weight_norm > 0, trust, 1.0) * (grad_norm > 0)  # without a host synchronization
+    scaled: Tensor = (g + group["weight_decay"] * p) * trust
+    return scaled

@@ -1,15 +1,15 @@
-"""Reads run folders, writes pictures, tables and pages. No torch."""
+"""Comparisons, figures and HTML reports from run folders. No torch."""
 
-from frossl.reporting.compare import Arm, Comparison, Pair, compare_runs
-from frossl.reporting.pictures import draw_comparison, draw_spectra
+from frossl.reporting.compare import Arm, Pair, RunComparison, compare_runs
+from frossl.reporting.plots import draw_comparison, draw_spectra
 from frossl.reporting.report import write_report
 from frossl.reporting.sample import Sample
 from frossl.reporting.trajectory import Trajectory, trajectory
 
 __all__ = [
     "Arm",
-    "Comparison",
     "Pair",
+    "RunComparison",
     "Sample",
     "Trajectory",
     "compare_runs",

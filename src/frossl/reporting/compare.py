@@ -1,4 +1,4 @@
-"""Runs beside each other: accuracy over epochs and minutes, cost, and what noise allows to say of it."""
+"""Comparison of runs: accuracy with its standard error, epochs and time to a target, cost."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from frossl.intervals import Z95, wilson
 from frossl.runs import RunFolder
 
 SEPARATED = 2.0
-"""Errors of a difference, beyond which it is one."""
+"""Standard errors beyond which a difference counts as one."""
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
-"""Errors of a mean that 95% takes, by how many seeds there are besides the first: two, for many."""
+"""Two-sided 95% quantiles of Student's t by degrees of freedom (seeds minus one); 2 beyond these."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """An online accuracy, where and when it was measured."""
+    """Online accuracy, with the step, epoch and seconds at which it was measured."""
 
     step: int
     epoch: float
@@ -35,41 +35,45 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One run, as its folder tells."""
+class RunResult:
+    """Figures of one run, read from its folder."""
 
     name: str
     path: Path
     arm: str
-    """What it shares with runs that differ by their seed alone."""
+    """Key that is equal for runs that differ only in their seed."""
     seed: int
     seconds: float
     step_seconds: float | None
-    """Median over the record; None where it is too short."""
+    """Median over the metrics records; None if they have no speed."""
     memory_gb: float | None
-    """Peak of its process."""
+    """Peak memory of the process."""
     online: tuple[Point, ...]
     percent: float
     error: float
-    """Standard error, from the interval of the figure."""
+    """Standard error of `percent`, from its 95% interval."""
     protocol: str
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Runs that differ by their seed alone."""
+    """Runs that differ only in their seed."""
 
     name: str
-    runs: tuple[Measured, ...]
+    runs: tuple[RunResult, ...]
 
     @property
     def percent(self) -> float:
+        """Mean accuracy over the seeds."""
         return statistics.fmean(run.percent for run in self.runs)
 
     @property
     def error(self) -> float:
-        """Of the mean: between seeds where there are several, wider where they are few (Student's t), and
-        never less than by counting."""
+        """Standard error of the mean accuracy.
+
+        With several seeds it is the error between seeds, widened for few seeds (Student's t), and never less
+        than the counting error of the test images; with one seed it is the counting error.
+        """
         counting = math.sqrt(sum(run.error**2 for run in self.runs)) / len(self.runs)
         if len(self.runs) < 2:
             return counting
@@ -77,8 +81,14 @@ class Arm:
         return max(between * T95.get(len(self.runs) - 1, SEPARATED) / SEPARATED, counting)
 
     def reached(self, target: float) -> dict[str, float] | None:
-        """Epochs and seconds until online accuracy first reached the target, in the mean over seeds; None if
-        a run never did."""
+        """Return the mean epochs and seconds until online accuracy first reached the target.
+
+        Args:
+            target: Percent of online accuracy.
+
+        Returns:
+            A dict with `epochs` and `seconds`, or None if a run of the arm never reached the target.
+        """
         firsts = [next((p for p in run.online if p.percent >= target), None) for run in self.runs]
         if None in firsts:
             return None
@@ -91,7 +101,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Pair:
-    """The difference of two arms, with its standard error."""
+    """Difference in accuracy between two arms, with its standard error."""
 
     better: str
     other: str
@@ -100,33 +110,35 @@ class Pair:
 
     @property
     def separated(self) -> bool:
+        """Whether the difference is more than twice its standard error."""
         return self.difference > SEPARATED * self.error
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Arms, best first. Their order is not a ranking: `pairs` says which differences are."""
+class RunComparison:
+    """Arms, best first. The order alone is no ranking: `pairs` says which differences are separated."""
 
     arms: tuple[Arm, ...]
     pairs: tuple[Pair, ...]
     target: float
-    """Percent of online accuracy whose epochs and seconds are told."""
+    """Percent of online accuracy for which epochs and seconds are reported."""
     protocol: str
 
     def verdict(self) -> str:
-        """Who is ahead of whom, or that nobody can tell."""
+        """Return one sentence: which arm is ahead, or that the differences are within the error."""
         if len(self.arms) == 1:
             return f"{self.arms[0].name} alone: there is nothing to compare"
         first = [pair for pair in self.pairs if pair.better == self.arms[0].name]
-        open_ = [pair.other for pair in first if not pair.separated]
-        if not open_:
+        level = [pair.other for pair in first if not pair.separated]
+        if not level:
             return f"{self.arms[0].name} is ahead of all others by more than twice the error"
-        if len(open_) == len(first) and not any(pair.separated for pair in self.pairs):
+        if len(level) == len(first) and not any(pair.separated for pair in self.pairs):
             return "no ranking: no difference is more than twice its error; give more seeds or test images"
-        level = ", ".join([self.arms[0].name, *open_])
-        return f"no first place: {level} differ by less than twice the error"
+        names = ", ".join([self.arms[0].name, *level])
+        return f"no first place: {names} differ by less than twice the error"
 
     def to_json(self) -> dict[str, Any]:
+        """Return the comparison as plain data, as `frossl compare --json` prints it."""
         return {
             "protocol": self.protocol,
             "target": self.target,
@@ -159,15 +171,27 @@ class Comparison:
         }
 
 
-def compare_runs(runs: Sequence[str | Path], *, target: float | None = None) -> Comparison:
-    """target: percent; nine tenths of the lowest final online accuracy, if not given."""
+def compare_runs(runs: Sequence[str | Path], *, target: float | None = None) -> RunComparison:
+    """Compare runs by the newest protocol that all were evaluated with, else by their online accuracy.
+
+    Args:
+        runs: Run folders; runs that differ only in their seed are grouped into one arm.
+        target: Percent of online accuracy for which epochs and seconds are reported; if None, nine tenths of
+            the lowest final online accuracy.
+
+    Returns:
+        The arms, best first, and the differences between them.
+
+    Raises:
+        InputError: If a run is given twice, or the runs have no accuracy in common.
+    """
     if len({Path(run).resolve() for run in runs}) < len(runs):
         raise InputError("a run is given twice; name each once")
     folders = [RunFolder.open(run) for run in runs]
     key = _common_protocol(folders)
-    measured = [_measured(folder, key) for folder in folders]
-    groups: dict[str, list[Measured]] = {}
-    for run in measured:
+    results = [_result(folder, key) for folder in folders]
+    groups: dict[str, list[RunResult]] = {}
+    for run in results:
         groups.setdefault(run.arm, []).append(run)
     named = [Arm(_name(group), tuple(group)) for group in groups.values()]
     arms = sorted(named, key=lambda arm: -arm.percent)
@@ -179,18 +203,17 @@ def compare_runs(runs: Sequence[str | Path], *, target: float | None = None) -> 
         for b in arms[i + 1 :]
     ]
     if target is None:
-        finals = [run.online[-1].percent for run in measured if run.online]
+        finals = [run.online[-1].percent for run in results if run.online]
         target = round(0.9 * min(finals), 1) if finals else 0.0
-    return Comparison(tuple(arms), tuple(pairs), target, key[0])
+    return RunComparison(tuple(arms), tuple(pairs), target, key[0])
 
 
 Key = tuple[str, str]
-"""What figures must share to be ranked: their protocol with the name of the images, and the kind of split."""
+"""Protocol with the name of the images, and kind of split: only equal ones can be compared."""
 
 
 def _common_protocol(folders: Sequence[RunFolder]) -> Key:
-    """The newest protocol that every run was measured by, after its end, on one kind of split; else what they
-    measured online."""
+    """Return the newest key that every run was evaluated with after its end, else that of online accuracy."""
     known = [{_key(record) for record in _final(folder)} for folder in folders]
     common = set.intersection(*known)
     order = [_key(record) for record in _final(folders[0])]
@@ -208,7 +231,7 @@ def _common_protocol(folders: Sequence[RunFolder]) -> Key:
 
 
 def _final(folder: RunFolder) -> list[dict[str, Any]]:
-    """What was measured at the run's end, not of an earlier checkpoint."""
+    """Return the evaluation records of the final step, without those of earlier checkpoints."""
     step = folder.read_status()["step"]
     return [
         record
@@ -219,51 +242,62 @@ def _final(folder: RunFolder) -> list[dict[str, Any]]:
     ]
 
 
-HASH, TOGETHER = "hash", "hash, copies together"
-OLD_NOTE = "held out by a hash"
+HASH_SPLIT = "hash"
+GROUPED_HASH_SPLIT = "hash, copies together"
+"""Kinds of split, as evaluation records name them; the second keeps copies of an image in one part."""
+HASH_NOTE_OF_0_1 = "held out by a hash"
+"""Text in the note of a record of frossl 0.1.0 whose test images were split off by a hash."""
 
 
 def _key(record: dict[str, Any]) -> Key:
-    """Records of 0.1.0 name no split: it was the own test part, or the hash that took no notice of copies,
-    which is the split of today where there are none."""
+    """Return the key of an evaluation record.
+
+    Records of 0.1.0 name no split: it was the data's own test part, or the hash that ignored copies, which
+    equals today's split if there are none.
+    """
     data = f" on {record['data']}" if "data" in record else ""
-    old = HASH if OLD_NOTE in str(record.get("note")) else "own test part"
+    old = HASH_SPLIT if HASH_NOTE_OF_0_1 in str(record.get("note")) else "own test part"
     return f"{record['protocol']}{data}", record.get("split", old)
 
 
 def _online_key(folder: RunFolder) -> Key | None:
-    looks = [look for look in folder.diagnostics if "knn" in look]
-    if not looks:
+    records = [record for record in folder.diagnostics if "knn" in record]
+    if not records:
         return None
-    data, kind = Config.read(folder.config_file).data, TOGETHER if "copies" in looks[-1] else HASH
+    data = Config.read(folder.config_file).data
+    kind = GROUPED_HASH_SPLIT if "copies" in records[-1] else HASH_SPLIT
     return "online kNN, the last", f"{kind}: {data.source}, {data.labels}, {data.test}"
 
 
-def _measured(folder: RunFolder, key: Key) -> Measured:
-    config, metrics, looks = Config.read(folder.config_file), list(folder.metrics), list(folder.diagnostics)
+def _result(folder: RunFolder, key: Key) -> RunResult:
+    config = Config.read(folder.config_file)
+    metrics, diagnostics = list(folder.metrics), list(folder.diagnostics)
     origin = folder.provenance()
     images = origin["images"]
     batch = min(config.train.batch_size, images)
     per_epoch = images // batch
     online = tuple(
-        Point(look["step"], look["step"] / per_epoch, look["seconds"], look["knn"])
-        for look in looks
-        if "knn" in look
+        Point(record["step"], record["step"] / per_epoch, record["seconds"], record["knn"])
+        for record in diagnostics
+        if "knn" in record
     )
     found = [record for record in _final(folder) if _key(record) == key]
     if found:
         percent = found[-1]["percent"]["trained"]
         low, high = found[-1]["interval"]["trained"]
     else:
-        percent, tested = online[-1].percent, [look["tested"] for look in looks if "knn" in look][-1]
+        percent = online[-1].percent
+        tested = [record["tested"] for record in diagnostics if "knn" in record][-1]
         low, high = (100 * end for end in wilson(percent / 100, tested))
     speeds = [batch / record["images_per_second"] for record in metrics if record.get("images_per_second")]
-    return Measured(
+    return RunResult(
         name=folder.path.name,
         path=folder.path,
         arm=_arm(config, origin),
         seed=config.train.seed,
-        seconds=max((record["seconds"] for record in (*metrics, *looks) if "seconds" in record), default=0.0),
+        seconds=max(
+            (record["seconds"] for record in (*metrics, *diagnostics) if "seconds" in record), default=0.0
+        ),
         step_seconds=statistics.median(speeds) if speeds else None,
         memory_gb=max((record["memory_gb"] for record in metrics if "memory_gb" in record), default=None),
         online=online,
@@ -273,34 +307,33 @@ def _measured(folder: RunFolder, key: Key) -> Measured:
     )
 
 
-NOT_OF_AN_ARM = {
-    "train.seed": "what the runs of one arm differ by",
-    "train.loggers": "who else is told",
-    "train.log_every": "how often it is told",
-    "train.checkpoint_every": "what is kept on the way, not what is learned",
-    "train.checkpoint_minutes": "as above",
-    "train.keep_checkpoints": "as above",
-    "data.workers": "threads that decode, to the same pixels",
-    "data.max_bad": "when a run is given up, not what it learns",
-    "diagnostics": "looks that change nothing",
+IGNORED_SETTINGS = {
+    "train.seed": "runs of one arm differ in it",
+    "train.loggers": "only reports the run",
+    "train.log_every": "only reports the run",
+    "train.checkpoint_every": "has no effect on what is learned",
+    "train.checkpoint_minutes": "has no effect on what is learned",
+    "train.keep_checkpoints": "has no effect on what is learned",
+    "data.workers": "decoding gives the same pixels with any number of threads",
+    "data.max_bad": "decides whether a run is stopped, not what it learns",
+    "diagnostics": "has no effect on what is learned",
 }
-"""Settings that runs of one arm may differ by, and why."""
-SETTLED_BY_A_BUDGET = ("train.epochs", "train.steps")
-"""Measured anew by every run that is given a time: the time itself is what such runs share."""
+"""Settings that runs of one arm may differ in, with the reason."""
+BUDGET_SETTINGS = ("train.epochs", "train.steps")
+"""Settings that each run with a time budget measures anew; runs of one arm share the budget instead."""
 
 
 def _arm(config: Config, origin: dict[str, Any]) -> str:
-    """What a run shares with those that differ by their seed alone: its settings, images and budget. The run
-    folder is no setting."""
+    """Return the key of an arm: settings, images and budget of a run, without its seed and folder."""
     table, budget = asdict(config), _budget(origin) if config.train.steps is not None else None
-    for name in (*NOT_OF_AN_ARM, *(SETTLED_BY_A_BUDGET if budget is not None else ())):
-        *rooms, last = name.split(".")
-        reduce(getitem, rooms, table).pop(last)
+    for name in (*IGNORED_SETTINGS, *(BUDGET_SETTINGS if budget is not None else ())):
+        *parents, last = name.split(".")
+        reduce(getitem, parents, table).pop(last)
     return json.dumps([table, budget, origin.get("index_digest")], sort_keys=True, default=str)
 
 
 def _budget(origin: dict[str, Any]) -> str | None:
-    """The time that a run was given, as it was written; 0.1.0 kept it in the command line only."""
+    """Return the time budget of a run as it was given; 0.1.0 recorded it only in the command line."""
     if "budget" in origin:
         return None if origin["budget"] is None else str(origin["budget"])
     words = str(origin.get("command")).split()
@@ -309,8 +342,8 @@ def _budget(origin: dict[str, Any]) -> str | None:
     return given[-1] if given else None
 
 
-def _name(group: Sequence[Measured]) -> str:
-    """Of an arm: the one run, or what the names of several begin with."""
+def _name(group: Sequence[RunResult]) -> str:
+    """Return the name of an arm: that of its only run, or the common prefix of several."""
     names = [run.name for run in group]
     if len(names) == 1:
         return names[0]

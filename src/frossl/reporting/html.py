@@ -1,4 +1,4 @@
-"""HTML from Python: what is not markup is escaped, and what cannot be seen is made visible."""
+"""HTML built in Python: text is escaped, and invisible characters are made visible."""
 
 from __future__ import annotations
 
@@ -10,27 +10,33 @@ from typing import Any, TypeAlias
 
 Child: TypeAlias = "str | int | float | Iterable[Child] | None"
 
-ALONE = frozenset({"meta", "img", "input"})
-"""Elements without an end tag; those of SVG have one."""
-HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode categories of what has no picture: controls, directions, lone surrogates, separators of lines."""
+VOID_ELEMENTS = frozenset({"meta", "img", "input"})
+"""HTML elements without an end tag; SVG elements have one."""
+HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode categories of invisible characters: controls, directions, lone surrogates, line separators."""
 JOINERS = "\u200c\u200d"
-"""Of emoji and of scripts whose letters join: harmless."""
+"""Zero-width joiners, which emoji and some scripts need; they are harmless."""
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """String that is already HTML and is not escaped again."""
 
     __slots__ = ()
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    """Newlines, marks that turn text around and bytes that are not UTF-8, as escapes that can be read."""
+    """Return the text with invisible characters escaped: newlines, direction marks, bytes that are not UTF-8.
+
+    Args:
+        text: Any text.
+        keep: Characters to leave as they are.
+    """
     if text.isascii() and text.isprintable():
         return text
     keep += JOINERS
     return "".join(
-        _escaped(char) if unicodedata.category(char) in HIDDEN and char not in keep else char for char in text
+        _escaped(char) if unicodedata.category(char) in HIDDEN_CATEGORIES and char not in keep else char
+        for char in text
     )
 
 
@@ -39,11 +45,12 @@ def _escaped(char: str) -> str:
 
 
 def escaped(text: str, *, keep: str = "") -> Markup:
+    """Escape text for HTML; `Markup` is returned unchanged."""
     return text if isinstance(text, Markup) else Markup(html.escape(visible(text, keep=keep)))
 
 
 def joined(*children: Child) -> Markup:
-    """One after the other; None is nothing."""
+    """Concatenate children, escaping text; None is skipped and iterables are flattened."""
     parts: list[str] = []
     for child in children:
         if isinstance(child, str):
@@ -56,13 +63,22 @@ def joined(*children: Child) -> Markup:
 
 
 def tag(name: str, /, *children: Child, **attributes: Any) -> Markup:
-    """An element. `class_` and `aria_label` stand for class and aria-label; None and False leave one out."""
+    """Return an element.
+
+    Args:
+        name: Name of the element.
+        children: Content, as in `joined`.
+        attributes: Attributes; `class_` and `aria_label` stand for class and aria-label, and those that are
+            None or False are left out.
+    """
     written = "".join(
         f" {_name(key)}" if value is True else f' {_name(key)}="{escaped(str(value))}"'
         for key, value in attributes.items()
         if value is not None and value is not False
     )
-    return Markup(f"<{name}{written}>" if name in ALONE else f"<{name}{written}>{joined(*children)}</{name}>")
+    return Markup(
+        f"<{name}{written}>" if name in VOID_ELEMENTS else f"<{name}{written}>{joined(*children)}</{name}>"
+    )
 
 
 def _name(key: str) -> str:
@@ -70,7 +86,10 @@ def _name(key: str) -> str:
 
 
 def embedded_json(value: Any, **attributes: Any) -> Markup:
-    """A block of data that no script, comment or markup inside can end. Strings must be visible already."""
+    """Return a script element with JSON data that no script, comment or markup inside can end.
+
+    Strings in `value` must already be visible (see `visible`).
+    """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")

@@ -1,4 +1,4 @@
-"""The shell of a page that holds everything it needs: style, script, a policy that lets nothing else in."""
+"""Frame of a self-contained HTML page: style, script and a content security policy."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from frossl.reporting.html import Child, Markup, joined, tag
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: its anchor, its heading, what is in it."""
+    """Section of a page: anchor, heading and content."""
 
     key: str
     title: str
     body: Markup
     short: str = ""
-    """The title in the list of sections, where there is little room."""
+    """Shorter title for the navigation, if given."""
 
 
 @cache
@@ -31,7 +31,15 @@ def _asset(name: str) -> str:
 def page(
     title: str, header: Child, sections: Sequence[Section], *, style: str = "", about: str = ""
 ) -> Markup:
-    """style: rules of this page alone. about: the last line."""
+    """Return a complete page.
+
+    Args:
+        title: Title of the document.
+        header: Content above the navigation.
+        sections: Sections in their order.
+        style: CSS rules of this page, in addition to report.css.
+        about: Text of the footer.
+    """
     script = Markup(_asset("report.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (

@@ -1,4 +1,4 @@
-"""A sample of a run's images with what its encoder makes of them: what a report needs instead of torch."""
+"""Sample of the images of a run with their features and a map, so that reports need no torch."""
 
 from __future__ import annotations
 
@@ -16,53 +16,54 @@ from PIL import Image
 from frossl.errors import InputError
 from frossl.runs.folder import write_atomically
 
-LARGEST = 1 << 29
-"""Bytes of all arrays: ten times what the largest sample takes."""
-MOST = 3000
-"""Images of a sample, at most."""
+MAX_BYTES = 1 << 29
+"""Largest total size of the arrays in a file: ten times that of the largest sample."""
+MAX_IMAGES = 3000
+"""Largest number of images of a sample."""
 SHEET_BYTES = 1_500_000
-"""Of the thumbnails in a page, at most: larger ones are made smaller there."""
+"""Largest size of the thumbnails in a page; larger sheets are shrunk for it."""
 
-KINDS = {"ids": "i", "names": "U", "sheet": "u", "features": "f", "map": "f"}
-KINDS |= {"labels": "i", "classes": "U", "clusters": "i"}
-"""What numpy calls the types of the arrays."""
+DTYPE_KINDS = {"ids": "i", "names": "U", "sheet": "u", "features": "f", "map": "f"}
+DTYPE_KINDS |= {"labels": "i", "classes": "U", "clusters": "i"}
+"""Kinds of the data types of the arrays, as in `numpy.dtype.kind`."""
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """At most 3,000 images: thumbnails, features, and where they lie on a map."""
+    """Up to 3,000 images with thumbnails, features and their coordinates on a map (`sample.npz`)."""
 
     ids: Array
     """int64 (M,)"""
     names: Array
     """unicode (M,), relative file names"""
     sheet: Array
-    """uint8 (B,): one JPEG of all thumbnails, row by row; number i is in row i // columns."""
+    """uint8 (B,): one JPEG of all thumbnails, row by row; image i is in row i // columns."""
     columns: int
+    """Number of thumbnails per row of the sheet."""
     side: int
-    """Pixels of a thumbnail."""
+    """Side of a thumbnail in pixels."""
     features: Array
     """float16 (M, F)"""
     map: Array
     """float32 (M, 2)"""
     labels: Array
-    """int64 (M,); −1 is none"""
+    """int64 (M,); −1 for images without a label"""
     classes: Array
-    """unicode (K,)"""
+    """unicode (K,), names of the classes"""
     clusters: Array
     """int64 (M,)"""
     note: str
-    """How the map was made."""
+    """Description of how the map was made."""
 
     def __post_init__(self) -> None:
-        for name, kinds in KINDS.items():
+        for name, kinds in DTYPE_KINDS.items():
             if getattr(self, name).dtype.kind not in kinds:
                 raise InputError(f"{name} of a sample are {getattr(self, name).dtype}; check what wrote it")
         count = len(self.ids)
-        if not 1 <= count <= MOST:
-            raise InputError(f"a sample of {count} images; give 1 to {MOST:,}")
+        if not 1 <= count <= MAX_IMAGES:
+            raise InputError(f"a sample of {count} images; give 1 to {MAX_IMAGES:,}")
         for name in ("names", "features", "map", "labels", "clusters"):
             if len(getattr(self, name)) != count:
                 raise InputError(
@@ -80,26 +81,34 @@ class Sample:
 
     @property
     def rows(self) -> int:
+        """Number of rows of the sheet."""
         return -(-len(self) // self.columns)
 
     @property
     def labelled(self) -> bool:
+        """Whether any image has a label."""
         return bool((self.labels >= 0).any())
 
     def label(self, i: int) -> str | None:
+        """Return the name of the class of image i; None without a label."""
         return str(self.classes[self.labels[i]]) if self.labels[i] >= 0 else None
 
     def write(self, path: Path) -> None:
+        """Write the sample as an .npz file."""
         arrays: dict[str, Any] = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
         write_atomically(path, lambda file: np.savez_compressed(file, **arrays))
 
     @classmethod
     def read(cls, path: Path) -> Sample:
-        """Nothing is unpickled; a file that is damaged is an InputError."""
+        """Read a sample; nothing is unpickled.
+
+        Raises:
+            InputError: If the file is missing or damaged.
+        """
         try:
             with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                if sum(member.file_size for member in file.zip.infolist()) > LARGEST:
-                    raise InputError(f"it claims more than {LARGEST >> 20} MB")
+                if sum(member.file_size for member in file.zip.infolist()) > MAX_BYTES:
+                    raise InputError(f"it claims more than {MAX_BYTES >> 20} MB")
                 arrays = {field.name: file[field.name] for field in fields(cls)}
             return cls(
                 **{
@@ -111,11 +120,13 @@ class Sample:
             )
         except FileNotFoundError:
             raise InputError(f"there is no {path.name}; it is written when a run ends") from None
-        except Exception as error:  # zip, zlib, numpy and Python's own parser each have errors for bad bytes
+        except (
+            Exception
+        ) as error:  # zip, zlib, numpy and Python's parser raise different errors for bad bytes
             raise InputError(f"{path.name} is damaged ({error}); make it again") from None
 
     def page_sheet(self) -> bytes:
-        """The thumbnails as a JPEG that is small enough for a page."""
+        """Return the thumbnails as a JPEG that is small enough for a page."""
         jpeg = self.sheet.tobytes()
         try:
             with Image.open(io.BytesIO(jpeg), formats=["JPEG"]) as image:
@@ -136,13 +147,14 @@ class Sample:
 
 
 def encoded(image: Image.Image, quality: int) -> bytes:
+    """Return an image as JPEG bytes."""
     file = io.BytesIO()
     image.convert("RGB").save(file, "JPEG", quality=quality)
     return file.getvalue()
 
 
 def nearest(features: Array, queries: Sequence[int], *, k: int = 6) -> Array:
-    """The k images most like each query by cosine, (Q, k), nearest first; never the query itself."""
+    """Return the k nearest images of each query by cosine, (Q, k), nearest first, never the query itself."""
     rows = np.nan_to_num(features.astype(np.float32), posinf=0.0, neginf=0.0)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     cosine = rows[list(queries)] @ rows.T
@@ -151,7 +163,7 @@ def nearest(features: Array, queries: Sequence[int], *, k: int = 6) -> Array:
 
 
 def spread_queries(groups: Array, count: int = 10) -> list[int]:
-    """Images from all over the groups, by their place in the list: nobody has chosen the best ones."""
+    """Return indices of `count` images spread evenly over the groups, chosen by position, not by result."""
     members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
     if len(members) > count:
         members = [members[i] for i in np.linspace(0, len(members) - 1, count).round().astype(int)]

@@ -1,4 +1,4 @@
-"""How the eigenvalues of a run's embeddings went: the paper's figure, as numbers."""
+"""Eigenvalues of the covariance of a run's embeddings over its steps: the numbers of the paper's figure."""
 
 from __future__ import annotations
 
@@ -12,43 +12,47 @@ from frossl.errors import InputError
 from frossl.runs import RunFolder
 
 Kind = Literal["z", "features"]
+"""Projections or features."""
 
-RISEN = 1.5
-"""Times its first value: λ₂₀ has risen."""
-FALLEN = 0.9
-"""Of its top: λ₂₀ falls. A noisy plateau does not."""
-SMOOTH = 5
-"""Looks whose median is taken, as one batch is a noisy sample."""
+RISE_FACTOR = 1.5
+"""Multiple of its first value from which λ₂₀ counts as risen."""
+FALL_FACTOR = 0.9
+"""Share of its peak below which λ₂₀ counts as fallen; a noisy plateau stays above it."""
+MEDIAN_WINDOW = 5
+"""Number of records in the running median, as one batch is a noisy sample."""
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """The largest eigenvalues of the covariance of a run's embeddings (first view), over its steps."""
+    """Largest eigenvalues of the covariance of a run's embeddings (first view) over its steps."""
 
     name: str
     steps: tuple[int, ...]
     eigenvalues: tuple[tuple[float, ...], ...]
-    """For each step, largest first."""
+    """Eigenvalues of each step, largest first."""
 
     @property
     def last(self) -> list[float]:
-        """λ of the highest index that is kept (20), over the steps."""
+        """Smallest recorded eigenvalue (λ₂₀) over the steps."""
         return [values[-1] for values in self.eigenvalues]
 
     @property
     def saturation(self) -> int | None:
-        """The first step at which the last eigenvalue has risen and begins to fall: where its median over
-        five looks has its first top, half as high again as it began, before it falls by a tenth. None if it
-        has not (yet) risen, or not fallen."""
-        return _first_top(self.steps, smoothed(self.last))
+        """Step at which the last eigenvalue peaks: it has risen and begins to fall.
+
+        That is the first peak of its running median over five records that is at least 1.5 times its first
+        value and is followed by a fall of more than a tenth. None if it has not risen or not fallen yet.
+        """
+        return _first_peak(self.steps, smoothed(self.last))
 
     @property
     def condition(self) -> float:
-        """λ₁ / λ₂₀ at the end, as the median of the last looks."""
-        ratios = [values[0] / max(values[-1], 1e-12) for values in self.eigenvalues[-SMOOTH:]]
+        """Condition number λ₁ / λ₂₀ at the end, as the median of the last five records."""
+        ratios = [values[0] / max(values[-1], 1e-12) for values in self.eigenvalues[-MEDIAN_WINDOW:]]
         return statistics.median(ratios)
 
     def to_json(self) -> dict[str, Any]:
+        """Return a summary as plain data, as `frossl spectrum --json` prints it."""
         first, last = self.eigenvalues[0], self.eigenvalues[-1]
         return {
             "run": self.name,
@@ -61,31 +65,40 @@ class Trajectory:
 
 
 def trajectory(run: str | Path, kind: Kind = "z", *, relative: bool = False) -> Trajectory:
-    """relative: shares of the sum of those that are kept, as many objectives do not see the scale."""
+    """Read the eigenvalues of a run from its diagnostics.
+
+    Args:
+        run: Run folder.
+        kind: `z` for the projections, `features` for the features of the encoder.
+        relative: Divide by the sum of the recorded eigenvalues, as many objectives are invariant to scale.
+
+    Raises:
+        InputError: If fewer than two records have eigenvalues.
+    """
     folder = RunFolder.open(run)
-    looks = [look for look in folder.diagnostics if look.get(f"{kind}_eigenvalues")]
-    if len(looks) < 2:
+    records = [record for record in folder.diagnostics if record.get(f"{kind}_eigenvalues")]
+    if len(records) < 2:
         raise InputError(
             f"{run} has no spectra in diagnostics.jsonl; train it with this version of frossl, or longer"
         )
-    count = min(len(look[f"{kind}_eigenvalues"]) for look in looks)
-    values = [tuple(look[f"{kind}_eigenvalues"][:count]) for look in looks]
+    count = min(len(record[f"{kind}_eigenvalues"]) for record in records)
+    values = [tuple(record[f"{kind}_eigenvalues"][:count]) for record in records]
     if relative:
         values = [tuple(value / max(sum(row), 1e-30) for value in row) for row in values]
-    return Trajectory(folder.path.name, tuple(look["step"] for look in looks), tuple(values))
+    return Trajectory(folder.path.name, tuple(record["step"] for record in records), tuple(values))
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
-    """Running median."""
-    half = SMOOTH // 2
+    """Return the running median."""
+    half = MEDIAN_WINDOW // 2
     return [statistics.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
 
 
-def _first_top(steps: Sequence[int], values: Sequence[float]) -> int | None:
-    start, best = max(values[0], 1e-12), 0
+def _first_peak(steps: Sequence[int], values: Sequence[float]) -> int | None:
+    start, peak = max(values[0], 1e-12), 0
     for i, value in enumerate(values):
-        if value > values[best]:
-            best = i
-        elif value < FALLEN * values[best] and values[best] >= RISEN * start:
-            return steps[best]
+        if value > values[peak]:
+            peak = i
+        elif value < FALL_FACTOR * values[peak] and values[peak] >= RISE_FACTOR * start:
+            return steps[peak]
     return None

@@ -1,4 +1,4 @@
-"""Run folders: names, atomic files, JSON lines, locks, provenance. No torch."""
+"""Run folders: file names, atomic writes, records in JSON lines, locks, provenance, verdicts. No torch."""
 
 from frossl.runs.folder import RunFolder, bad_file_lines, is_run
 from frossl.runs.lock import FolderLock

@@ -1,4 +1,4 @@
-"""The run folder: one place for everything a run leaves behind."""
+"""Run folder: the folder that holds every file of a run."""
 
 from __future__ import annotations
 
@@ -19,23 +19,26 @@ from frossl.errors import InputError, TrainingError
 from frossl.runs.lock import FolderLock, contents, remove_abandoned, temporary_prefix
 from frossl.runs.record import TEXT, JsonLines, Record, is_count, is_diagnostic, is_evaluation, is_metric
 
-MARK = "provenance.json"
-"""Written first and kept to the end: a folder is a run of frossl if this file says so."""
+PROVENANCE_FILE = "provenance.json"
+"""First file that a run writes, and the last that is removed: it marks a folder as a run of frossl."""
 CHECKPOINT = re.compile(r"step-\d{8,}\.pt")
-EVALUATION_LOCK, EVALUATION_WAIT = ".evaluation.lock", 60.0
-"""Held for the moment in which evaluation.jsonl is changed, and how many seconds others wait for it."""
-OF_LOGGERS = ("tensorboard/events.out.tfevents.*", "wandb/*run-*", "wandb/debug*.log", "mlflow.db*")
-OF_EXPORTS = (
+EVALUATION_LOCK = ".evaluation.lock"
+"""Lock file that is held while evaluation.jsonl is changed."""
+EVALUATION_LOCK_TIMEOUT = 60.0
+"""Seconds to wait for that lock."""
+LOGGER_FILES = ("tensorboard/events.out.tfevents.*", "wandb/*run-*", "wandb/debug*.log", "mlflow.db*")
+EXPORT_FILES = (
     "encoder.safetensors", "encoder.onnx", "encoder.onnx.data", "encoder.pt2", "torchvision.safetensors",
     "model.safetensors", "config.json", "README.md", "model_card.md", "preprocess.json",
 )  # fmt: skip
-TABLES = ("versions", "hardware")
-"""Parts of the provenance that are tables."""
+PROVENANCE_TABLES = ("versions", "hardware")
+"""Keys of the provenance whose values are tables."""
 STATES = ("running", "finished", "stopped", "failed")
+"""States of a run in status.json."""
 
 
-class _Recording(io.FileIO):
-    """Remembers the error of a write: libraries in between replace it with one of their own."""
+class _ErrorKeepingFile(io.FileIO):
+    """File that keeps the error of a failed write, which libraries in between replace with their own."""
 
     error: OSError | None = None
 
@@ -48,15 +51,21 @@ class _Recording(io.FileIO):
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Replace `path` whole or not at all: same folder, fsync, rename."""
+    """Write a file atomically: a temporary file in the same folder, fsync, then a rename.
+
+    Args:
+        path: The file to create or replace.
+        write: Function that writes the content to an open binary file. If it raises an error, `path` stays as
+            it was.
+    """
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=temporary_prefix(path.name))
-    raw = _Recording(handle, "wb")
+    raw = _ErrorKeepingFile(handle, "wb")
     try:
         with io.BufferedWriter(raw) as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files that only their owner can read
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp creates files that only their owner can read
         os.replace(temporary, path)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
@@ -66,21 +75,25 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def bad_file_lines(bad: Iterable[Mapping[str, str]]) -> str:
-    """What `bad_files.txt` holds: each file once, with the reason, of several who looked."""
+    """Return the content of `bad_files.txt`: a line for each file, with the reason.
+
+    Args:
+        bad: Reasons by file name, from each process or split that read files.
+    """
     return "".join(sorted({f"{name!r}\t{why!r}\n" for one in bad for name, why in one.items()}))
 
 
 def is_run(path: str | bytes | Path) -> bool:
-    """Whether a folder carries the mark that every run of frossl writes first."""
+    """Return whether a folder is a run of frossl, by its provenance.json."""
     try:
-        text = (Path(os.fsdecode(path)) / MARK).read_text(**TEXT)
+        text = (Path(os.fsdecode(path)) / PROVENANCE_FILE).read_text(**TEXT)
         known = json.loads(text)
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(known, dict) and _is_mark(known)
+    return isinstance(known, dict) and _is_provenance(known)
 
 
-def _is_mark(known: Mapping[str, Any]) -> bool:
+def _is_provenance(known: Mapping[str, Any]) -> bool:
     identity, versions = known.get("id"), known.get("versions")
     ours = isinstance(versions, dict) and "frossl" in versions
     return ours and isinstance(identity, str) and re.fullmatch("[0-9a-f]{32}", identity) is not None
@@ -93,7 +106,11 @@ def _umask() -> int:
 
 
 class RunFolder:
-    """Paths and small files of one run."""
+    """Paths and small files of a run.
+
+    Args:
+        path: The folder; it need not exist.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -115,20 +132,24 @@ class RunFolder:
 
     @classmethod
     def check_free(cls, path: str | Path, *, overwrite: bool, inputs: Iterable[str | Path] = ()) -> None:
-        """Refuse a path that a new run must not take, before any work.
+        """Check that a new run may be written to a path.
 
         Args:
-            path: Where the run is to be kept.
+            path: Folder for the new run.
             overwrite: Whether an earlier run there may be replaced.
-            inputs: Files and folders that the new run reads; none of them may lie in it.
+            inputs: Files and folders that the new run reads; none of them may be inside `path`.
+
+        Raises:
+            InputError: If the path is a file, holds other files, holds a run and `overwrite` is not set, or
+                contains an input or the working folder.
         """
         folder = cls(path)
         if folder.path.exists() and not folder.path.is_dir():
             raise InputError(f"{path} is a file; choose another --out")
-        if _holds(folder.path, Path.cwd()):
+        if _contains(folder.path, Path.cwd()):
             raise InputError(f"{path} is or holds the working folder; choose another --out")
         for given in inputs:
-            if _holds(folder.path, Path(given)):
+            if _contains(folder.path, Path(given)):
                 raise InputError(f"{path} is or holds {given}, which the run reads; choose another --out")
         if is_run(path):
             if folder.config_file.is_file() and not overwrite:
@@ -136,17 +157,17 @@ class RunFolder:
                     f"{path} already holds a run; continue it with `frossl resume {shlex.quote(str(path))}`, "
                     "or start anew with --overwrite"
                 )
-        elif folder._foreign():
+        elif folder._has_foreign_files():
             raise InputError(f"{path} is not empty and not a run; choose another --out")
 
-    def _foreign(self) -> bool:
-        """Whether there is anything in the folder besides what a start that was cut short leaves."""
+    def _has_foreign_files(self) -> bool:
+        """Return whether the folder holds files that an interrupted start does not leave behind."""
         unused = self.checkpoints.is_dir() and not any(self.checkpoints.iterdir())
         return any(path != self.checkpoints or not unused for path in contents(self.path))
 
     @classmethod
     def create(cls, path: str | Path) -> RunFolder:
-        """A folder for records and checkpoints, without the mark of a run."""
+        """Create a folder for records and checkpoints, without provenance."""
         cls.check_free(path, overwrite=False)
         folder = cls(path)
         try:
@@ -157,20 +178,24 @@ class RunFolder:
 
     @contextmanager
     def reserved(self, *, overwrite: bool = False) -> Iterator[None]:
-        """Make the folder if it is missing and hold its lock."""
+        """Create the folder if it is missing, and hold its lock within the `with` block."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"cannot create {self.path}: {error.strerror}; choose another --out") from None
         with self.locked():
-            self.check_free(self.path, overwrite=overwrite)  # somebody may have been quicker
+            self.check_free(self.path, overwrite=overwrite)  # another process may have been faster
             yield
 
     def begin(self, origin: Mapping[str, Any]) -> None:
-        """Remove what an earlier run left, and write the mark of a new one."""
+        """Remove the files of an earlier run, and write the provenance of a new one.
+
+        Args:
+            origin: The provenance.
+        """
         try:
             self._clear()
-            self.write_json(MARK, origin)
+            self.write_json(PROVENANCE_FILE, origin)
             self.checkpoints.mkdir(exist_ok=True)
         except OSError as error:
             raise InputError(
@@ -178,9 +203,9 @@ class RunFolder:
             ) from None
 
     def _clear(self) -> None:
-        """Remove the files that a run writes, and no others; the mark stays until a new one replaces it."""
-        self.config_file.unlink(missing_ok=True)  # first: from then on it is no run that could be resumed
-        for pattern in (*self._own_names(), *OF_LOGGERS, *(f"export/*/{name}" for name in OF_EXPORTS)):
+        """Remove the files that a run writes, and no others; the provenance stays until it is replaced."""
+        self.config_file.unlink(missing_ok=True)  # first: without it the run cannot be resumed
+        for pattern in (*self._file_names(), *LOGGER_FILES, *(f"export/*/{name}" for name in EXPORT_FILES)):
             for path in self.path.glob(pattern):
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
@@ -194,7 +219,7 @@ class RunFolder:
             for path in self.path.glob(name):
                 remove_if_empty(path)
 
-    def _own_names(self) -> list[str]:
+    def _file_names(self) -> list[str]:
         files = [
             self.encoder, self.preprocess, self.card, self.bad_files, self.bad_batch, self.views, self.index,
             self.sample, self.report, self.metrics.path, self.diagnostics.path, self.evaluation.path,
@@ -203,6 +228,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
+        """Return the folder of an existing run; an InputError if there is none."""
         folder = cls(Path(path).absolute())
         if not folder.path.is_dir():
             raise InputError(f"there is no run at {path}; check the path")
@@ -212,10 +238,10 @@ class RunFolder:
 
     @contextmanager
     def locked(self, *, wait: float = 0.0) -> Iterator[None]:
-        """Hold the folder's lock, so that nobody else trains here.
+        """Hold the folder's lock within the `with` block, so that no other process trains here.
 
         Args:
-            wait: Seconds to wait for another holder before it is named in an error.
+            wait: Seconds to wait for another holder of the lock before an InputError names it.
         """
         lock = FolderLock(self.path, wait=wait)
         try:
@@ -230,32 +256,32 @@ class RunFolder:
             lock.release()
 
     def check_unlocked(self) -> None:
-        """Refuse a folder that another process is training in, naming it."""
+        """Raise an InputError if another process is training in this folder."""
         holder = FolderLock(self.path).holder()
         if holder is not None:
             raise InputError(f"{self.path} is in use by {holder}; wait until it ends, or stop it")
 
     def check_lock(self) -> None:
-        """End a run whose folder was taken over, so that two processes never write one run."""
+        """Raise a TrainingError if another process has taken the folder over: only one may write a run."""
         if self._lock is not None and self._lock.lost:
             raise TrainingError(
                 f"another process has taken {self.path} over, as this one was not heard of for minutes; "
-                "its run goes on there"
+                "its run continues there"
             )
 
     def checkpoint_files(self) -> list[Path]:
-        """Checkpoints, oldest first."""
+        """Return the checkpoints, oldest first."""
         found = self.checkpoints.iterdir() if self.checkpoints.is_dir() else ()
         return sorted(path for path in found if CHECKPOINT.fullmatch(path.name))
 
     def record_evaluation(self, record: dict[str, Any], *, identity: str) -> None:
-        """Append to evaluation.jsonl, unless the folder holds another run by now.
+        """Append a record to evaluation.jsonl, unless the folder has been given to another run.
 
         Args:
-            record: The figures.
-            identity: Of the run that was measured, by `identity()`.
+            record: Result of an evaluation.
+            identity: Id of the run that was evaluated, as `identity()` returned it.
         """
-        with FolderLock(self.path, name=EVALUATION_LOCK, wait=EVALUATION_WAIT):
+        with FolderLock(self.path, name=EVALUATION_LOCK, wait=EVALUATION_LOCK_TIMEOUT):
             if self.identity() != identity:
                 raise InputError(
                     f"{self.path} was replaced by another run while it was measured; measure that one"
@@ -263,32 +289,39 @@ class RunFolder:
             self.evaluation.append(record)
 
     def provenance(self) -> dict[str, Any]:
-        """Where the run came from: command, versions, hardware, seed, index digest."""
+        """Return the provenance of the run: command, versions, hardware, seed, index digest."""
         try:
-            known = self.read_json(MARK)
+            known = self.read_json(PROVENANCE_FILE)
         except FileNotFoundError:
-            raise InputError(f"{self.path} holds no run ({MARK} is gone); put it back") from None
+            raise InputError(
+                f"{self.path} holds no run ({PROVENANCE_FILE} is missing); put it back"
+            ) from None
         if not isinstance(known, dict) or not is_count(known.get("images")) or not known["images"]:
-            raise InputError(f"{self.path / MARK} is damaged; start a new run")
-        tables = {name: value if isinstance(value := known.get(name), dict) else {} for name in TABLES}
+            raise InputError(f"{self.path / PROVENANCE_FILE} is damaged; start a new run")
+        tables = {
+            name: value if isinstance(value := known.get(name), dict) else {} for name in PROVENANCE_TABLES
+        }
         texts = {name: str(known.get(name, "")) for name in ("id", "index_digest", "command")}
         return {**known, **texts, **tables}
 
     def identity(self) -> str:
-        """The id of the run; empty for a folder that is not one."""
+        """Return the id of the run; empty if the folder is not a run."""
         try:
-            known = self.read_json(MARK)
+            known = self.read_json(PROVENANCE_FILE)
         except (OSError, InputError):
             return ""
-        return str(known["id"]) if isinstance(known, dict) and _is_mark(known) else ""
+        return str(known["id"]) if isinstance(known, dict) and _is_provenance(known) else ""
 
     def write_text(self, name: str, text: str) -> None:
+        """Write a text file of the folder atomically."""
         write_atomically(self.path / name, lambda file: file.write(text.encode(**TEXT)))
 
     def write_json(self, name: str, value: Any) -> None:
+        """Write a JSON file of the folder atomically."""
         self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
     def read_json(self, name: str) -> Any:
+        """Read a JSON file of the folder; an InputError if it is damaged."""
         try:
             return json.loads((self.path / name).read_text(**TEXT))
         except (ValueError, RecursionError) as error:
@@ -304,72 +337,76 @@ class RunFolder:
         verdict: dict[str, str] | None = None,
         closed: bool = False,
     ) -> None:
-        """Replace status.json.
+        """Write status.json.
 
         Args:
             state: `running`, `finished`, `stopped` or `failed`.
-            step: Steps done so far.
-            total: Steps of the whole run.
-            reason: Why it ended, where it ended early.
-            verdict: How the run goes, as far as it is known.
-            closed: Whether the evaluation and the report at the end of a finished run are there, too.
+            step: Number of steps that are done.
+            total: Number of steps of the whole run.
+            reason: Reason for an early end; empty if there was none.
+            verdict: Verdict on the run so far, if there is one.
+            closed: Whether a finished run has its final evaluation and report too.
         """
         status = {"state": state, "step": step, "total": total, "reason": reason, "verdict": verdict or {}}
         self.write_json("status.json", status | ({"closed": closed} if state == "finished" else {}))
 
     def read_status(self) -> dict[str, Any]:
-        """What `write_status` wrote; a run killed before that is one that never got to step 1."""
+        """Read status.json; a run that was killed before it was written is at step 0."""
         try:
             status: Any = self.read_json("status.json")
         except FileNotFoundError:
             return {"state": "running", "step": 0, "total": 0, "reason": "", "verdict": {}}
         if not _is_status(status):
-            raise InputError(
-                f"{self.path / 'status.json'} is damaged; remove it, then `frossl resume` goes on"
-            )
+            raise InputError(f"{self.path / 'status.json'} is damaged; remove it, then use `frossl resume`")
         return {"reason": "", "verdict": {}, **status}
 
     @property
     def closed(self) -> bool:
-        """Whether the run has come to its end, the evaluation and the report included."""
+        """Whether the run is complete, including its final evaluation and report."""
         status = self.read_status()
-        whole = status.get("closed", self.report.is_file())  # runs of version 0.1.0 do not say
+        whole = status.get("closed", self.report.is_file())  # version 0.1.0 did not write this key
         return bool(status["state"] == "finished" and whole and self.encoder.is_file())
 
     def mark_closed(self) -> None:
-        """Say in status.json that a finished run has its evaluation and its report, too."""
+        """Record in status.json that a finished run has its final evaluation and report."""
         self.write_json("status.json", self.read_status() | {"closed": True})
 
-    def forget_evaluation(self, step: int, protocol: str) -> None:
-        """Remove the figures of a step by the protocols whose names end so."""
-        with FolderLock(self.path, name=EVALUATION_LOCK, wait=EVALUATION_WAIT):
-            self._keep(
+    def remove_evaluation(self, step: int, protocol: str) -> None:
+        """Remove evaluation records of a step.
+
+        Args:
+            step: The step.
+            protocol: End of the names of the protocols whose records are removed.
+        """
+        with FolderLock(self.path, name=EVALUATION_LOCK, wait=EVALUATION_LOCK_TIMEOUT):
+            self._filter_records(
                 self.evaluation,
                 lambda record: record["step"] != step or not record["protocol"].endswith(protocol),
             )
 
-    def forget_after(self, step: int) -> None:
-        """Cut the records back to a step, and remove what a killed process left half-written."""
+    def truncate_after(self, step: int) -> None:
+        """Remove the records after a step, and the temporary files of killed processes."""
         for lines in (self.metrics, self.diagnostics):
-            self._keep(lines, lambda record: record["step"] <= step)
-        with FolderLock(self.path, name=EVALUATION_LOCK, wait=EVALUATION_WAIT):
-            self._keep(self.evaluation, lambda record: record["step"] <= step)
+            self._filter_records(lines, lambda record: record["step"] <= step)
+        with FolderLock(self.path, name=EVALUATION_LOCK, wait=EVALUATION_LOCK_TIMEOUT):
+            self._filter_records(self.evaluation, lambda record: record["step"] <= step)
         for folder in (self.path, self.checkpoints):
             remove_abandoned(folder)
 
-    def _keep(self, lines: JsonLines, wanted: Callable[[Record], bool]) -> None:
+    def _filter_records(self, lines: JsonLines, keep: Callable[[Record], bool]) -> None:
         if lines.path.is_file():
-            kept = [json.dumps(record, ensure_ascii=False) + "\n" for record in lines if wanted(record)]
-            self.write_text(lines.path.name, "".join(kept))
+            texts = [json.dumps(record, ensure_ascii=False) + "\n" for record in lines if keep(record)]
+            self.write_text(lines.path.name, "".join(texts))
 
 
 def remove_if_empty(folder: Path) -> None:
+    """Remove a folder if it is empty; otherwise, or if it cannot be removed, do nothing."""
     with contextlib.suppress(OSError):
         folder.rmdir()
 
 
-def _holds(folder: Path, other: Path) -> bool:
-    """Whether `other` is `folder` or lies in it, links followed."""
+def _contains(folder: Path, other: Path) -> bool:
+    """Return whether `other` is `folder` or is inside it; links are resolved."""
     outer, inner = (Path(os.path.realpath(path)) for path in (folder, other))
     return outer == inner or outer in inner.parents
 

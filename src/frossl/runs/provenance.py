@@ -1,4 +1,4 @@
-"""Where a run came from: command, versions, hardware, seed, index digest."""
+"""Provenance of a run: command, versions, hardware, seed, index digest."""
 
 from __future__ import annotations
 
@@ -13,14 +13,23 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("frossl", "torch", "torchvision", "timm", "lightning-fabric", "scikit-learn", "numpy", "pillow")
+"""Packages whose versions are recorded."""
 
 FORMAT = 2
-"""Of a run folder: 2 since checkpoints name the run that they belong to; version 0.1.0 wrote no number."""
+"""Format of the run folder: 2 since checkpoints name their run; version 0.1.0 wrote no format number."""
 
 
 def provenance(
     *, seed: int, index_digest: str, images: int, weights_digest: str | None = None
 ) -> dict[str, Any]:
+    """Describe the origin of a run that starts now.
+
+    Args:
+        seed: Seed of the run.
+        index_digest: Digest of the index of its images.
+        images: Number of images to train on.
+        weights_digest: Digest of the file of initial weights; None if there is none.
+    """
     return {
         "format": FORMAT,
         "id": uuid.uuid4().hex,
@@ -37,10 +46,12 @@ def provenance(
 
 
 def command_line() -> str:
+    """Return the command line of this process, quoted for a shell."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def version_of(package: str) -> str | None:
+    """Return the version of an installed package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -48,6 +59,7 @@ def version_of(package: str) -> str | None:
 
 
 def cpu_name() -> str:
+    """Return the model name of the CPU."""
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text().splitlines():

@@ -12,7 +12,7 @@ function move(element, attributes) {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
 }
 
-/* Light and dark: the system's choice, until the button is pressed. */
+/* Light or dark theme: the system's setting until the button is pressed. */
 function themes() {
   const button = document.getElementById("theme"), root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -24,7 +24,7 @@ function themes() {
   label();
 }
 
-/* A cursor over the charts of a figure. The key tells the values under it, at rest those of the end. */
+/* Cursor over the charts of a figure. The legend shows the values under it, otherwise the last ones. */
 function cursor(figure) {
   const curves = JSON.parse(figure.querySelector("script").textContent);
   const at = figure.querySelector(".at"), values = [...figure.querySelectorAll(".key b")];
@@ -33,7 +33,7 @@ function cursor(figure) {
   for (const plot of figure.querySelectorAll("svg.plot")) {
     const across = [...plot.classList].find((name) => name.startsWith("by-")).slice(3);
     const group = shape("g", plot, "cursor"), line = shape("line", group);
-    const dots = curves.map((curve) => { const dot = shape("circle", group, curve.look); dot.setAttribute("r", 4); return dot; });
+    const dots = curves.map((curve) => { const dot = shape("circle", group, curve.css_class); dot.setAttribute("r", 4); return dot; });
     const stops = [...new Set(curves.flatMap((curve) => curve.x[across]))].filter((x) => x !== null).sort((a, b) => a - b);
     const [, , width, height] = plot.getAttribute("viewBox").split(" ").map(Number);
     let stop = stops.length - 1;
@@ -89,7 +89,7 @@ function cursor(figure) {
   }
 }
 
-/* The map: a point at a time, by pointer or by arrow keys; Enter pins it. */
+/* Map of images: pointer or arrow keys select a point, Enter pins it. */
 function images(box) {
   const data = JSON.parse(box.parentElement.querySelector("script").textContent);
   const plot = box.querySelector("svg"), card = box.querySelector(".card"), said = document.getElementById("map-said");

@@ -1,0 +1,61 @@
+"""Export the encoder of a run to other formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from frossl.errors import InputError, unknown
+from frossl.exporting import FORMATS, export_encoder, is_export, is_whole_export
+from frossl.runs import RunFolder, is_run
+
+
+def export(
+    run: str | Path,
+    *,
+    format: str = "safetensors",
+    out: str | Path | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write the encoder of a run in a format that works without frossl, and verify what was written.
+
+    Every export is a folder that holds `preprocess.json`, a model card and, by format:
+
+    - `safetensors`: the weights with timm's keys, `encoder.safetensors`;
+    - `torchvision`: the same for torchvision's ResNets (architectures that frossl did not change);
+    - `onnx`: `encoder.onnx`, images (N, C, size, size) as uint8 -> features, any N;
+    - `torch-export`: `encoder.pt2`, the same for `torch.export.load`;
+    - `hf`: a model for the Hugging Face hub, which timm also loads as `local-dir:FOLDER`.
+
+    Args:
+        run: Run folder.
+        format: One of the formats above.
+        out: Folder to write; `RUN/export/FORMAT` if None.
+        overwrite: Replace an earlier export.
+
+    Returns:
+        The file written; for `hf`, the folder.
+
+    Raises:
+        InputError: If the format is unknown or does not support the architecture, `run` is not a run folder,
+            or `out` is in use.
+    """
+    if format not in FORMATS:
+        raise unknown("format", format, FORMATS)
+    folder = RunFolder.open(run)
+    if not is_run(folder.path):
+        raise InputError(f"{run} holds an encoder and no run; give the folder of a run")
+    target = folder.path / "export" / format if out is None else Path(out).expanduser().absolute()
+    _check_free(target, overwrite=overwrite)
+    return export_encoder(folder, format, target)
+
+
+def _check_free(target: Path, *, overwrite: bool) -> None:
+    """Raise `InputError` unless a folder is new, empty, an incomplete export, or one to overwrite."""
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{target} is a file; give a folder")
+    if not target.is_dir() or not any(target.iterdir()):
+        return
+    if not is_export(target):
+        raise InputError(f"{target} is not empty and not an export; choose another --out")
+    if is_whole_export(target) and not overwrite:
+        raise InputError(f"{target} holds an export; choose another --out, or replace it with --overwrite")

@@ -1,0 +1,238 @@
+"""Model card in Markdown: facts, accuracy, preprocessing and usage of an encoder."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from frossl.config import Config
+from frossl.exporting.spec import EncoderSpec
+from frossl.networks import Encoder
+from frossl.runs import RunFolder, outcome_of
+from frossl.runs.outcome import NOT_MEASURED
+
+ROW_TITLES = {
+    "pixels": "raw pixels",
+    "colors": "color statistics",
+    "untrained": "untrained network",
+    "trained": "this encoder",
+}
+"""Titles of the rows of an evaluation record."""
+
+
+def model_card(encoder: Encoder, spec: EncoderSpec, folder: RunFolder, format: str = "safetensors") -> str:
+    """Write the model card of an encoder.
+
+    Args:
+        encoder: The trained encoder.
+        spec: Its specification.
+        folder: The run folder, for settings, provenance and figures.
+        format: Format of the file beside the card, one of `FORMATS`; the usage section is for that file.
+
+    Returns:
+        The card as Markdown.
+    """
+    config, provenance = Config.read(folder.config_file), folder.provenance()
+    status = folder.read_status()
+    name = plain(folder.path.absolute().name)
+    seconds = max((record["seconds"] for record in folder.metrics), default=0.0)
+    initial = "weights from a file" if config.network.weights else "random weights"
+    facts = {
+        "network": f"{spec.description()}; {_millions(encoder)} M parameters, "
+        f"{encoder.num_features} features",
+        "method": f"{config.objective.method}, {sum(view.count for view in config.views)} views of "
+        f"{', '.join(dict.fromkeys(f'{view.size} px' for view in config.views))}",
+        "images": f"{provenance['images']:,} of {plain(Path(config.data.source).name)}, at {spec.size} px",
+        "training": f"{status['step']:,} steps of {config.train.batch_size} images from {initial}, "
+        f"{seconds / 60:.1f} minutes on {_machine(config, provenance)}, seed {config.train.seed}",
+        "made with": ", ".join(
+            f"{name} {provenance['versions'].get(name)}" for name in ("frossl", "torch", "timm")
+        ),
+    }
+    return "\n".join(
+        [
+            f"# {name}",
+            "",
+            "An image encoder, trained without labels by frossl.",
+            "",
+            "| | |",
+            "|---|---|",
+            *(f"| {name} | {value} |" for name, value in facts.items()),
+            "",
+            "## Evaluation",
+            "",
+            *_verdict_lines(folder),
+            *_accuracy_table(folder),
+            "",
+            "## Preprocessing",
+            "",
+            f"{spec.preprocess['resize'].replace('`size`', f'{spec.size} px')}; {_channels(spec)} "
+            f"{spec.preprocess['scale']}; minus {_numbers(spec.mean)}, "
+            f"divided by {_numbers(spec.std)}. "
+            "`preprocess.json` holds the same in machine-readable form.",
+            "",
+            "## Usage",
+            "",
+            *_usage_lines(spec, format),
+            "## Limitations",
+            "",
+            "The features fit images like those of the training set; evaluate them before using them on "
+            "others. The rights to the weights belong to whoever trained the encoder; frossl claims none.",
+            "",
+        ]
+    )
+
+
+def _usage_lines(spec: EncoderSpec, format: str) -> list[str]:
+    """Return the usage section: how to load the file and what to pass to it, in Python."""
+    size, name = spec.size, spec.network.backbone.partition(".")[0]
+    file = {"hf": "model.safetensors"}.get(format, "encoder.safetensors")
+    with_frossl = [
+        "With frossl, which preprocesses the images:",
+        "",
+        "```python",
+        "import frossl",
+        "",
+        f'encoder = frossl.load_encoder("{file}")',
+        "features = encoder(images)  # (N, C, H, W), uint8 -> (N, F)",
+        "```",
+        "",
+    ]
+    preprocessed, raw = (
+        "for preprocessed images",
+        f"for uint8 images (N, C, {size}, {size}); scaling and standardization are part of the file",
+    )
+    without_frossl = {
+        "safetensors": (f"With timm alone, {preprocessed}:", timm_block(spec, file)),
+        "hf": (
+            f"With timm alone, from this folder (or another one after `local-dir:`), {preprocessed}:",
+            ["import timm", "", 'model = timm.create_model("local-dir:.", pretrained=True).eval()'],
+        ),
+        "torchvision": (
+            f"With torchvision, {preprocessed}:",
+            [
+                "from safetensors.torch import load_file",
+                "from torch import nn",
+                f"from torchvision.models import {name}",
+                "",
+                f"model = {name}()",
+                'model.load_state_dict(load_file("torchvision.safetensors"))',
+                "model.fc = nn.Identity()  # the classifier in the file is zeros; put your own here",
+                "model.eval()",
+            ],
+        ),
+        "onnx": (
+            f"With onnxruntime alone, {raw}:",
+            [
+                "import onnxruntime",
+                "",
+                'session = onnxruntime.InferenceSession("encoder.onnx")',
+                '(features,) = session.run(None, {"images": images})  # a NumPy array',
+            ],
+        ),
+        "torch-export": (
+            f"With torch alone, {raw}:",
+            [
+                "import torch",
+                "",
+                'model = torch.export.load("encoder.pt2").module()',
+                "features = model(images)",
+            ],
+        ),
+    }
+    title, lines = without_frossl[format]
+    first = with_frossl if format in ("safetensors", "hf") else []
+    return [*first, title, "", "```python", *lines, "```", ""]
+
+
+def timm_block(spec: EncoderSpec, file: str) -> list[str]:
+    """Return lines of Python that load the trained backbone from `file` with timm alone."""
+    create, *changes = spec.timm_lines()
+    if not changes:
+        whole = create.removesuffix(")") + f', checkpoint_path="{file}")'
+        return ["import timm", "", whole, "model.eval()"]
+    return [
+        "import timm",
+        "from safetensors.torch import load_file",
+        "from torch import nn",
+        "",
+        create,
+        *changes,
+        f'model.load_state_dict(load_file("{file}"))',
+        "model.eval()",
+    ]
+
+
+def plain(text: str) -> str:
+    """Return a name as a Markdown code span, without characters that Markdown or HTML would interpret."""
+    visible = "".join(c if c.isprintable() and c not in "`|" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return f"`{visible.strip() or '?'}`"
+
+
+def _verdict_lines(folder: RunFolder) -> list[str]:
+    """Return the verdict, without the reason why accuracy was not measured, which may name a path."""
+    verdict, lines = outcome_of(folder), []
+    if verdict.get("kind") not in (None, "warming up"):
+        lines = [f"**{verdict['kind']}**: {verdict.get('reason', '')}."]
+        lines += [f"What to try: {verdict['advice']}."] if verdict.get("advice") else []
+    if accuracy := verdict.get("accuracy"):
+        lines += [f"{NOT_MEASURED.capitalize() if accuracy.startswith(NOT_MEASURED) else accuracy}."]
+    return [text for line in lines for text in (line, "")]
+
+
+def _accuracy_table(folder: RunFolder) -> list[str]:
+    """Return a table of the latest accuracies, by protocol and data set, with their intervals."""
+    step = folder.read_status()["step"]  # records of other checkpoints are of other encoders
+    records = [record for record in folder.evaluation if record["step"] == step]
+    last = {(record["protocol"], record.get("data", "")): record for record in records}
+    if not last:
+        return ["Not evaluated yet; with labels, `frossl knn` and `frossl probe` measure the accuracy."]
+    rows = dict.fromkeys(row for record in last.values() for row in record["percent"])
+    titles = [f"{protocol}, {plain(Path(data).name)}" for protocol, data in last]
+    return [
+        "Accuracy in percent, with 95% intervals.",
+        "",
+        "| | " + " | ".join(titles) + " |",
+        "|---|" + "---|" * len(titles),
+        *(
+            "| "
+            + " | ".join([ROW_TITLES.get(row) or plain(row), *(_cell(r, row) for r in last.values())])
+            + " |"
+            for row in rows
+        ),
+        "",
+        *(f"{protocol}: {_note(record.get('note', ''))}.  " for (protocol, _), record in last.items()),
+    ]
+
+
+def _note(text: str) -> str:
+    """Return the origin of the test images; of a path, only its last part."""
+    before, separator, path = text.partition("tested on ")
+    is_path = separator and not before and "/" in path
+    return f"tested on {plain(Path(path).name)}" if is_path else plain(text)[1:-1]
+
+
+def _cell(record: dict[str, Any], row: str) -> str:
+    if row not in record["percent"]:
+        return ""
+    low, high = record.get("interval", {}).get(row, (math.nan, math.nan))
+    return f"{record['percent'][row]:.1f}" + (f" ({low:.1f}–{high:.1f})" if low <= high else "")
+
+
+def _machine(config: Config, provenance: dict[str, Any]) -> str:
+    device = config.train.device or "cpu"
+    return str(provenance["hardware"].get("cpu")) if device == "cpu" else device
+
+
+def _channels(spec: EncoderSpec) -> str:
+    count = len(spec.mean)
+    return {1: "gray,", 3: "RGB,"}.get(count, f"{count} channels,")
+
+
+def _numbers(values: tuple[float, ...]) -> str:
+    return "(" + ", ".join(f"{value:.4f}" for value in values) + ")"
+
+
+def _millions(encoder: Encoder) -> str:
+    return f"{sum(p.numel() for p in encoder.backbone.parameters()) / 1e6:.2f}"

@@ -1,0 +1,1 @@
+"""Features of whole data sets: computed in resumable blocks, written to files, searched for neighbours."""
