@@ -278,6 +278,19 @@ def test_tiny_projections_give_the_right_loss(case: Case):
         right_or_not_finite(case.loss, scaled(scale))
 
 
+@pytest.mark.parametrize("alpha", [63, 64, 65, 200])
+def test_entropies_of_large_orders_are_those_of_the_eigenvalues(alpha):
+    z = torch.randn(2, 12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for view, found in zip(z.numpy(), frossl.renyi_variance(z, alpha), strict=True):
+        shares = np.linalg.svd(view, compute_uv=False) ** 2
+        expected = np.log(((shares / shares.sum()) ** alpha).sum()) / (alpha - 1)
+        assert found.item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_order_beyond_all_numbers_is_not_an_error_of_torch():
+    assert frossl.renyi_variance(torch.randn(2, 12, 4), 1e30).shape == (2,)
+
+
 def test_a_loss_of_huge_projections_is_not_a_collapse():
     for normalize in ("centered", "columns", "rows"):
         terms = frossl.frossl_loss(scaled(1e20), normalize=normalize)

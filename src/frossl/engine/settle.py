@@ -71,6 +71,7 @@ def split_options(config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     Their types and ranges come from the signatures.
     """
     name, given = config.objective.method, config.objective.options
+    _check_method(name)
     of_method = hints_of(METHODS[name].networks.__init__)
     of_objective = hints_of(METHODS[name].objective.__init__, METHODS[name].objective.function)
     for state in METHODS[name].objective.state:

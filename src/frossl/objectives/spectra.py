@@ -18,6 +18,9 @@ from frossl.objectives.terms import concentration, gram, unit_trace
 Function = Callable[[Tensor], Tensor]
 """Elementwise function."""
 
+MAX_PRODUCT_ORDER = 64
+"""Largest order of an entropy that is computed by matrix products; larger ones by eigenvalues."""
+
 
 def eigenvalue_shares(z: Tensor) -> Tensor:
     """Return the eigenvalues (V, min(N, D)) of the unit-trace covariance zᵀz / tr zᵀz; 0 if z is 0."""
@@ -38,7 +41,8 @@ def renyi_variance(z: Tensor, alpha: float = 2.0) -> Tensor:
 
     C_v is the unit-trace covariance. α = 1 is the negative von Neumann entropy (I-VNE), by eigenvalues; α = 2
     is log‖C‖²_F (FroSSL), by one product; larger integers need products alone: tr C³ = ⟨C², C⟩,
-    tr C⁴ = ‖C²‖²_F, …; any other α > 0 needs eigenvalues. exp(S_α) is the effective rank of order α.
+    tr C⁴ = ‖C²‖²_F, … (up to α = 64); any other α > 0 needs eigenvalues. exp(S_α) is the effective rank of
+    order α.
 
     Cost: N·D·min(N, D) for the Gram matrix, and min(N, D)³ for eigenvalues or a further product.
 
@@ -53,7 +57,7 @@ def renyi_variance(z: Tensor, alpha: float = 2.0) -> Tensor:
         raise ValueError(f"alpha is {alpha}; expected a number above 0")
     if alpha == 2:
         return concentration(z).log()
-    if alpha > 2 and alpha == int(alpha):
+    if 2 < alpha <= MAX_PRODUCT_ORDER and alpha == int(alpha):
         matrix, nonzero = unit_trace(gram(z))
         half = torch.linalg.matrix_power(matrix, int(alpha) // 2)
         other = half @ matrix if int(alpha) % 2 else half
