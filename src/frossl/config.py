@@ -123,7 +123,7 @@ class Data:
     root: str | None = None
     """Folder that holds a data set given by name; without it, the data set is downloaded."""
     fraction: float = 1.0
-    """Share of each class that is used for training."""
+    """Share of the images of each class that is used for training."""
     fraction_seed: int = 0
     """Seed that selects the images of `fraction`; it is not the run's seed, so that runs with different seeds
     train on the same images."""
@@ -150,7 +150,7 @@ class Network:
     """Backbone and projector of a run."""
 
     backbone: str = "resnet18"
-    """Name of the backbone; any model of timm."""
+    """Name of the backbone: any model of timm (`frossl list backbones`)."""
     width: float = 1.0
     """Width of the backbone: its numbers of channels as a multiple of the architecture's own."""
     stages: int | None = None
@@ -206,7 +206,8 @@ class Optim:
     optimizer: Literal["lars", "sgd", "adam", "adamw"] = "adamw"
     """Optimizer that updates the weights."""
     base_lr: float = 0.002
-    """Peak learning rate for a batch of `lr_batch` images; it is scaled linearly with the batch size."""
+    """Peak learning rate for a batch of `lr_batch` images (256 by default); it is scaled linearly with
+    the batch size."""
     lr_batch: int = 256
     """Batch size that `base_lr` refers to."""
     weight_decay: float = 1e-4
@@ -253,15 +254,19 @@ class Train:
     batch_size: int = 256
     """Number of images in a step, over all processes."""
     micro_batch_size: int | None = None
-    """Number of images that each process forwards at once; give it where memory is short."""
+    """Number of images that each process forwards at once, to save memory; the gradient stays that of the
+    whole batch."""
     devices: int | None = None
     """Number of processes on each node; by default one, or as many as torchrun or SLURM has started."""
     num_nodes: int | None = None
-    """Number of nodes; by default one, or as many as torchrun or SLURM has started."""
+    """Number of nodes, each of which runs the same command; by default one, or as many as torchrun or
+    SLURM has started."""
     seed: int = 0
-    """Seed of the initial weights, the order of the images and the views."""
+    """Seed of the initial weights, the order of the images and the views; the same seed on the same
+    machine gives the same weights."""
     precision: Precision | None = None
-    """Floating-point precision: `32-true`, or `bf16-mixed` for automatic mixed precision with bfloat16."""
+    """Floating-point precision: `32-true`, or `bf16-mixed` for automatic mixed precision with bfloat16;
+    by default the faster one on this machine."""
     channels_last: bool | None = None
     """Whether networks and images use the channels-last memory format; by default they do."""
     device: Device | None = None
@@ -273,7 +278,8 @@ class Train:
     """Implementation of the augmentation; by default `numba` (compiled loops) on a CPU if it is installed,
     else `torch`."""
     loggers: tuple[Logger, ...] = ()
-    """Experiment loggers that receive the metrics, besides metrics.jsonl."""
+    """Experiment loggers that receive the metrics, besides metrics.jsonl: `tensorboard`, `wandb`,
+    `mlflow`."""
     log_every: int = 10
     """Steps between two records in metrics.jsonl."""
     checkpoint_every: int | None = None
@@ -347,7 +353,7 @@ class Config:
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
     """Diagnostics that are computed while the run trains."""
     view_set: str | None = None
-    """Name of a predefined view set, used if `views` is empty."""
+    """Name of a predefined view set (`frossl list views`), used if `views` is empty."""
     views: tuple[ViewSpec, ...] = ()
     """Kinds of views; each entry has its own augmentation."""
     transform: str | None = None

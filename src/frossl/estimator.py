@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from frossl.engine import best_device
 from frossl.errors import InputError
 from frossl.evaluation import Labelled, extract
 from frossl.exporting import EncoderSpec, from_bytes, load_encoder, save_encoder, to_bytes
+from frossl.options import ENCODER_OPTIONS, EncoderOptions, list_options, takes_options
 from frossl.recipes import recipe
 from frossl.runs import RunFolder
 
@@ -72,14 +73,8 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     Args:
         recipe: Recipe to start from. `default` is FroSSL with half a ResNet-18, two views and 100 epochs in
             batches of 128. Parameters that are None keep the value of the recipe.
-        method: Self-supervised method.
-        backbone: Name of a timm model.
-        width: Factor for the number of channels of the backbone.
         views: Number of views of each image, at least 2.
-        view_set: Name of the view set.
-        epochs: Number of epochs.
-        batch_size: Images per step.
-        lr: Learning rate per 256 images.
+        **options: Options of the run.
         settings: Other settings by their dotted names, such as {"optim.weight_decay": 0.05}.
         image_shape: Shape of an image in an array of rows: (H, W), (H, W, C) or (C, H, W).
         device: cpu, cuda or mps.
@@ -94,36 +89,28 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         value_range_: Smallest and largest value of the fit, None for uint8; only after a fit on arrays.
     """
 
+    @takes_options(EncoderOptions)
     def __init__(
         self,
         *,
         recipe: str = "default",
-        method: str | None = None,
-        backbone: str | None = None,
-        width: float | None = None,
         views: int | None = None,
-        view_set: str | None = None,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        lr: float | None = None,
         settings: Mapping[str, Any] | None = None,
         image_shape: Sequence[int] | None = None,
         device: str | None = None,
         random_state: int | np.random.RandomState | None = 0,
+        **options: Unpack[EncoderOptions],
     ) -> None:
+        if strange := set(options) - set(ENCODER_OPTIONS):
+            raise TypeError(f"FroSSLEncoder has no parameter {min(strange)!r}")
         self.recipe = recipe
-        self.method = method
-        self.backbone = backbone
-        self.width = width
         self.views = views
-        self.view_set = view_set
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.lr = lr
         self.settings = settings
         self.image_shape = image_shape
         self.device = device
         self.random_state = random_state
+        for name, option in ENCODER_OPTIONS.items():
+            setattr(self, name, options.get(name, option.default))
 
     def fit(self, X: Any, y: Any = None) -> FroSSLEncoder:
         """Train the encoder on the images X; y is ignored."""
@@ -242,8 +229,7 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return tags
 
     def _options(self) -> RunOptions:
-        names = ("method", "backbone", "width", "views", "view_set", "epochs", "batch_size", "lr")
-        given = {name: _scalar(getattr(self, name)) for name in names}
+        given = {name: _scalar(getattr(self, name)) for name in (*ENCODER_OPTIONS, "views")}
         settings = {name: _scalar(value) for name, value in (self.settings or {}).items()}
         device = {} if self.device is None else {"train.device": self.device}
         config = recipe(self.recipe, method=given["method"], views=given["views"])
@@ -315,6 +301,9 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         low, high = value_range
         share = (array.astype(np.result_type(array, np.float32)) - low) / (high - low or 1.0)
         return cast(NDArray[np.uint8], np.rint(255 * share.clip(0, 1)).astype(np.uint8))
+
+
+FroSSLEncoder.__doc__ = list_options(FroSSLEncoder.__doc__ or "", ENCODER_OPTIONS)
 
 
 def square(numbers: int) -> tuple[int, int]:

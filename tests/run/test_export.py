@@ -361,3 +361,20 @@ def test_bad_wishes(changed, tmp_path):
     assert (tmp_path / "export" / "thesis.txt").read_text() == "mine"
     with pytest.raises(InputError, match="neither a run nor an encoder"):
         load_encoder(tmp_path)
+
+
+def test_what_a_killed_export_left_is_removed(whole, tmp_path):
+    """A process is killed while it writes; exporting again completes the folder and leaves nothing else."""
+    target = tmp_path / "exported"
+    target.mkdir()
+    code = (
+        "import os, pathlib, signal, sys, tempfile; from frossl.runs.lock import temporary_prefix;"
+        "tempfile.mkstemp(prefix=temporary_prefix('encoder.safetensors'), dir=sys.argv[1]);"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(target)], check=False)
+    assert done.returncode == -9
+    assert [path.name.startswith(".writing-") for path in target.iterdir()] == [True]
+    frossl.export(whole, out=target)
+    names = {"encoder.safetensors", "preprocess.json", "model_card.md"}
+    assert {path.name for path in target.iterdir()} == names

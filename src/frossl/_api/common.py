@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from frossl.config import Config, Data
 from frossl.data import LARGEST, NAMED, Dataset, Names, Source, open_dataset
 from frossl.errors import InputError
 from frossl.live import NonBlockingConsole
+from frossl.options import absolute, absolute_source
 from frossl.runs import RunFolder
 
 T = TypeVar("T")
@@ -87,23 +87,13 @@ def check_weights(config: Config, known: dict[str, Any]) -> None:
         raise InputError(f"this run was started from {file}, which is missing or has changed; put it back")
 
 
-def data_config(config: Data, source: str | Path, **values: Any) -> Data:
+def data_config(config: Data, source: str | Path, *, root: str | Path | None = None, **values: Any) -> Data:
     """Return `config` with another source, and those of the other values that are not None.
 
     Paths become absolute, so that the run finds its images from any working directory.
     """
-    for name in ("root", "labels"):
-        if values.get(name) is not None:
-            values[name] = str(Path(os.path.expanduser(values[name])).absolute())
-    if values.get("test") is not None:
-        values["test"] = _absolute(values["test"])
-    return replace_given(config, source=_absolute(source), **values)
-
-
-def _absolute(source: str | Path) -> str:
-    """Return an existing path as absolute; a name of a data set, or what does not exist, as it is."""
-    path, name = Path(os.path.expanduser(source)), str(source)
-    return str(path.absolute()) if name.strip() and name not in NAMED and path.exists() else name
+    root = None if root is None else absolute(root)
+    return replace_given(config, source=absolute_source(source, NAMED), root=root, **values)
 
 
 def replace_given(part: T, **values: Any) -> T:

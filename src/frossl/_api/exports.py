@@ -7,6 +7,7 @@ from pathlib import Path
 from frossl.errors import InputError, unknown
 from frossl.exporting import FORMATS, export_encoder, is_export, is_whole_export
 from frossl.runs import RunFolder, is_run
+from frossl.runs.lock import contents, remove_abandoned
 
 
 def export(
@@ -46,6 +47,7 @@ def export(
         raise InputError(f"{run} holds an encoder and no run; give the folder of a run")
     target = folder.path / "export" / format if out is None else Path(out).expanduser().absolute()
     _check_free(target, overwrite=overwrite)
+    remove_abandoned(target)
     return export_encoder(folder, format, target)
 
 
@@ -53,7 +55,7 @@ def _check_free(target: Path, *, overwrite: bool) -> None:
     """Raise `InputError` unless a folder is new, empty, an incomplete export, or one to overwrite."""
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} is a file; give a folder")
-    if not target.is_dir() or not any(target.iterdir()):
+    if not contents(target):
         return
     if not is_export(target):
         raise InputError(f"{target} is not empty and not an export; choose another --out")

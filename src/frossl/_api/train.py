@@ -27,7 +27,7 @@ from frossl._api.data_tools import draw_views
 from frossl._api.evaluate import BRIEF_SUFFIX
 from frossl._api.finish import close, finish_seconds
 from frossl._api.folders import begin_run, default_name, reserve_folder, run_of_this_job
-from frossl._api.options import RunOptions, budget_of, check_names, configure, input_paths, settle
+from frossl._api.options import RunOptions, budget_of, configure, input_paths, settle
 from frossl._api.run import Run
 from frossl.augment import Transform
 from frossl.config import Config, Train
@@ -38,6 +38,7 @@ from frossl.exporting import load_encoder, save_encoder, write_card
 from frossl.live import screen
 from frossl.methods import Method
 from frossl.networks import Encoder
+from frossl.options import check_names, takes_options
 from frossl.reporting import write_report
 from frossl.runs import RunFolder
 from frossl.runs.lock import HEARTBEAT, STALE
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
+@takes_options(RunOptions)
 def pretrain(
     data: str | Path,
     *,
@@ -69,32 +71,10 @@ def pretrain(
         config: Configuration to start from; the recipe `default` if None.
         settings: Settings by dotted name, such as `{"optim.weight_decay": 0.05}`. They override `config`, and
             the other arguments override both.
-        method: Name of the method, such as `frossl` or `byol`.
-        backbone: Name of a timm architecture.
-        width: Multiple of the backbone's channels.
         views: Number of views of each image.
-        view_set: Name of a view set, such as `gentle` or `multicrop`.
-        epochs: Number of passes over the images.
         budget: Time that everything may take, evaluation and report included, as "30m", "1h30m" or seconds.
             A few steps are timed and thrown away, and the number of steps follows from that.
-        batch_size: Images per step, over all processes.
-        micro_batch_size: Images that a process takes through the networks at once.
-        lr: Learning rate per 256 images.
-        seed: Seed of weights, image order and views.
-        precision: `32-true`, `bf16-mixed` or `16-mixed`.
-        devices: Number of processes on this machine.
-        num_nodes: Number of machines.
-        checkpoint_every: Steps between checkpoints.
-        checkpoint_minutes: Minutes between checkpoints.
-        root: Folder of a data set that is given by its name.
-        fraction: Share of the images of every class to train on.
-        max_bad: Share of files that may be unreadable.
-        labels: CSV file (path, label) for images that do not lie in class folders. Labels are used to measure
-            accuracy only.
-        test: Images to test on, never trained on.
-        workers: Number of threads that decode images.
-        weights: Local file of weights to start from.
-        loggers: Any of `tensorboard`, `wandb`, `mlflow`.
+        **options: Other options (`RunOptions`), each of which sets one field of the configuration.
         callbacks: Functions to call with tensors of training steps (see `Callback`).
         transform: Function that makes views (see `Transform`), in place of a view set; if it makes one view
             at a time, `views` is their number.
@@ -109,7 +89,7 @@ def pretrain(
     callbacks = _with_deprecated(callbacks, watches)
     if (same := run_of_this_job(out, data)) is not None:
         return resume(same, callbacks=callbacks, transform=options.get("transform"), quiet=quiet)
-    check_names(options)
+    check_names(options, RunOptions)
     console, transform = make_console(quiet), options.get("transform")
     settled = configure(data, options)
     target = None if out is None else _check_target(out, settled, overwrite=overwrite)
@@ -173,13 +153,18 @@ def train_encoder(data: str | Path | Dataset, options: RunOptions) -> tuple[Enco
         return load_encoder(folder.path), config
 
 
+@takes_options(RunOptions)
 def plan(data: str | Path, **options: Unpack[RunOptions]) -> Plan:
     """Return what `pretrain` with the same arguments would do and take; nothing is written.
 
     A few steps are timed and thrown away.
+
+    Args:
+        data: Folder of images, list of paths, archive, array, or name of a data set.
+        **options: Options of the run (`RunOptions`), as for `pretrain`.
     """
     began = time.monotonic()
-    check_names(options)
+    check_names(options, RunOptions)
     config, dataset = settle(configure(data, options), options, make_console(quiet=True))
     within = budget_of(options, began)
     alone = config.train.devices == config.train.num_nodes == 1  # others are not started for a plan

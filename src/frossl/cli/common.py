@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import json as json_
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+
+from frossl.options import OPTIONS, Option
 
 if TYPE_CHECKING:
     from frossl._api import Evaluation
     from frossl.config import Config
     from frossl.evaluation import Score
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 app = typer.Typer(
     name="frossl",
@@ -41,22 +47,46 @@ def _root(
     pass
 
 
+def option_help(name: str) -> str:
+    """Return the help of an option of a run: the docstring of its configuration field."""
+    return OPTIONS[name].help.removesuffix(".")
+
+
+def run_flags(command: F) -> F:
+    """Give a command a flag for each option of a run that is not among its own parameters.
+
+    They come before its keyword-only parameters, and reach it as `**options`.
+    """
+    own = list(inspect.signature(command, eval_str=True).parameters.values())
+    first = [p for p in own if p.kind is p.POSITIONAL_OR_KEYWORD]
+    last = [p for p in own if p.kind is p.KEYWORD_ONLY]
+    names = {p.name for p in own}
+    flags = [_flag(option) for option in OPTIONS.values() if option.name not in names]
+    command.__signature__ = inspect.Signature([*first, *flags, *last])  # type: ignore[attr-defined]
+    return command
+
+
+def _flag(option: Option) -> inspect.Parameter:
+    flag = option.sets.flag or "--" + option.name.replace("_", "-")
+    repeat = "; may be repeated" if option.is_sequence else ""
+    given = typer.Option(None, flag, help=option_help(option.name) + repeat)
+    return inspect.Parameter(
+        option.name, inspect.Parameter.KEYWORD_ONLY, default=given, annotation=option.flag_type
+    )
+
+
 RunArgument = Annotated[str, typer.Argument(help="Run folder")]
 DataArgument = Annotated[
     str, typer.Argument(help="Folder, list, archive or array of images, or name of a data set")
 ]
 Out = Annotated[str | None, typer.Option(help="Run folder to write to (default: runs/NAME)")]
-Devices = Annotated[int | None, typer.Option(help="Number of processes on each node, one per device")]
-Nodes = Annotated[
-    int | None, typer.Option(help="Number of nodes; start the same command on each (see docs/scale.md)")
-]
-Root = Annotated[str | None, typer.Option(help="Folder of a data set that is given by name")]
-Fraction = Annotated[float | None, typer.Option(help="Share of each class to train on")]
-MaxBad = Annotated[float | None, typer.Option(help="Largest share of unreadable files (default: 0.01)")]
-Seed = Annotated[
-    int | None, typer.Option(help="Random seed; the same seed on the same machine gives the same weights")
-]
-Test = Annotated[str | None, typer.Option(help="Test images, in class folders")]
+Devices = Annotated[int | None, typer.Option(help=option_help("devices"))]
+Nodes = Annotated[int | None, typer.Option(help=option_help("num_nodes"))]
+Root = Annotated[str | None, typer.Option(help=option_help("root"))]
+Fraction = Annotated[float | None, typer.Option(help=option_help("fraction"))]
+MaxBad = Annotated[float | None, typer.Option(help=option_help("max_bad"))]
+Seed = Annotated[int | None, typer.Option(help=option_help("seed"))]
+Test = Annotated[str | None, typer.Option(help=option_help("test"))]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only results and errors")]
 Json = Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,22 +13,20 @@ from frossl.cli.common import (
     ConfigFile,
     DataArgument,
     Devices,
-    Fraction,
     Json,
-    MaxBad,
     Nodes,
     Out,
     Overwrite,
     Quiet,
     RecipeName,
-    Root,
     RunArgument,
     Seed,
-    Test,
     app,
+    option_help,
     print_json,
     print_table,
     quoted,
+    run_flags,
     say,
     starting_config,
 )
@@ -74,6 +72,7 @@ def demo(
 
 
 @app.command(epilog="Example: frossl pretrain photos --budget 30m --out runs/photos")
+@run_flags
 def pretrain(
     data: DataArgument,
     out: Out = None,
@@ -85,89 +84,33 @@ def pretrain(
             "--set", help="Setting of the TOML file as NAME=VALUE, such as optim.clip=3; may be repeated"
         ),
     ] = None,
-    method: Annotated[str | None, typer.Option(help="Method; see `frossl list methods`")] = None,
-    backbone: Annotated[
-        str | None, typer.Option(help="Name of a timm model; see `frossl list backbones`")
-    ] = None,
-    width: Annotated[
-        float | None, typer.Option(help="Factor for the number of channels of the backbone")
-    ] = None,
     views: Annotated[int | None, typer.Option(help="Number of views of each image, at least 2")] = None,
-    view_set: Annotated[str | None, typer.Option(help="View set; see `frossl list views`")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Number of epochs")] = None,
     budget: Annotated[
         str | None, typer.Option(help="Total time, in place of epochs: 90s, 30m, 2h, 1h30m")
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images per step over all devices")] = None,
-    micro_batch_size: Annotated[
-        int | None, typer.Option(help="Images per forward pass, to save memory; the gradient stays the same")
-    ] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate per 256 images")] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(help="Precision: 32-true or bf16-mixed (default: the faster one on this machine)"),
-    ] = None,
-    weights: Annotated[str | None, typer.Option(help="Local file of weights to start from")] = None,
-    logger: Annotated[
-        list[str] | None, typer.Option(help="Logger: tensorboard, wandb or mlflow; may be repeated")
-    ] = None,
-    seed: Seed = None,
-    devices: Devices = None,
-    num_nodes: Nodes = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Number of decoding threads (default: all cores)")
-    ] = None,
-    checkpoint_every: Annotated[
-        str | None, typer.Option(help="Steps (200) or minutes (10m) between checkpoints")
-    ] = None,
-    root: Root = None,
-    fraction: Fraction = None,
-    max_bad: MaxBad = None,
-    labels: Annotated[
-        str | None, typer.Option(help="CSV file (path,label), if there are no class folders")
-    ] = None,
-    test: Test = None,
+    *,
+    checkpoint_every: Annotated[str | None, typer.Option(help=option_help("checkpoint_every"))] = None,
     overwrite: Overwrite = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan with its time and memory, and exit")
     ] = False,
     quiet: Quiet = False,
     json: Json = False,
+    **options: Any,
 ) -> int:
     """Train an encoder on unlabelled images."""
     began = time.monotonic()
-    steps, minutes = _steps_or_minutes(checkpoint_every)
+    options |= _steps_or_minutes(checkpoint_every, options)
     import frossl._api as api
     from frossl.config import parse_settings
     from frossl.engine.plan import Budget
 
     choices = api.RunOptions(
-        config=starting_config(config, recipe, method, views),
+        config=starting_config(config, recipe, options["method"], views),
         settings=parse_settings(set_ or []),
-        method=method,
-        backbone=backbone,
-        width=width,
         views=views,
-        view_set=view_set,
-        epochs=epochs,
         budget=None if budget is None else Budget.of(budget, began),
-        batch_size=batch_size,
-        micro_batch_size=micro_batch_size,
-        lr=lr,
-        precision=precision,  # type: ignore[typeddict-item]  # checked there
-        weights=weights,
-        loggers=logger or (),
-        seed=seed,
-        devices=devices,
-        num_nodes=num_nodes,
-        workers=workers,
-        checkpoint_every=steps,
-        checkpoint_minutes=minutes,
-        root=root,
-        fraction=fraction,
-        max_bad=max_bad,
-        labels=labels,
-        test=test,
+        **options,  # type: ignore[typeddict-item]  # checked there
     )
     if dry_run:
         plan = api.plan(data, **choices)
@@ -201,18 +144,21 @@ def resume(
     return _finish(resumed, quiet=quiet, json=json)
 
 
-def _steps_or_minutes(text: str | None) -> tuple[int | None, float | None]:
-    """Parse --checkpoint-every: `200` is a number of steps, `10m` of minutes."""
+def _steps_or_minutes(text: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Parse --checkpoint-every: a number of steps, or of minutes (`10m`) as in version 0.1.0."""
     from frossl.errors import InputError
 
     if text is None:
-        return None, None
+        return {}
     try:
-        return (None, float(text[:-1])) if text.endswith("m") else (int(text), None)
+        if not text.endswith("m"):
+            return {"checkpoint_every": int(text)}
+        minutes = float(text[:-1])
     except ValueError:
-        raise InputError(
-            f"--checkpoint-every {text!r} is not a number; give steps (200) or minutes (10m)"
-        ) from None
+        raise InputError(f"--checkpoint-every {text!r} is not a number; give steps, such as 200") from None
+    if options["checkpoint_minutes"] is not None:
+        raise InputError("--checkpoint-every and --checkpoint-minutes both give minutes; give one of them")
+    return {"checkpoint_minutes": minutes}
 
 
 def _show_replay(replay: Replay, run: str) -> int:
