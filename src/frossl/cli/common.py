@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from frossl._api import Evaluation
     from frossl.config import Config
     from frossl.evaluation import Score
+
+T = TypeVar("T")
 
 app = typer.Typer(
     name="frossl",
@@ -110,6 +112,15 @@ def starting_config(
     if not path.is_file():
         raise InputError(f"there is no file {path}; check --config")
     return Config.read(path, method=method, views=views, known=METHODS)
+
+
+def one_spelling(value: T | None, former: T | None, name: str, former_name: str) -> T | None:
+    """Return the value of an option that is also accepted under a former name; an InputError if both are given."""
+    from frossl.errors import InputError
+
+    if value is not None and former is not None:
+        raise InputError(f"{former_name} is the former name of {name}; give {name} only")
+    return former if value is None else value
 
 
 ROW_TITLES = {

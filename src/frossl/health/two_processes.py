@@ -1,6 +1,6 @@
 """Compare the gradient of two processes with that of one: `python -m frossl.health.two_processes cpu 60`.
 
-`frossl doctor --test` runs this. The processes are launched as in training; the number is a time limit in
+`frossl doctor --self-test` runs this. The processes are launched as in training; the number is a time limit in
 seconds, after which both are ended.
 """
 
