@@ -10,15 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from frossl._api import KNN as KNN
     from frossl._api import Checkpoints as Checkpoints
     from frossl._api import Demo as Demo
     from frossl._api import DoctorReport as DoctorReport
     from frossl._api import EmbedResult as EmbedResult
     from frossl._api import EvalOptions as EvalOptions
     from frossl._api import Evaluation as Evaluation
+    from frossl._api import Evaluations as Evaluations
+    from frossl._api import FineTune as FineTune
+    from frossl._api import LinearProbe as LinearProbe
     from frossl._api import Plan as Plan
     from frossl._api import Run as Run
     from frossl._api import RunOptions as RunOptions
+    from frossl._api import SGDProbe as SGDProbe
     from frossl._api import check as check
     from frossl._api import checkpoints as checkpoints
     from frossl._api import compare as compare
@@ -110,6 +115,11 @@ _HOME = {
     "EmbedResult": "_api",
     "EvalOptions": "_api",
     "Evaluation": "_api",
+    "Evaluations": "_api",
+    "FineTune": "_api",
+    "KNN": "_api",
+    "LinearProbe": "_api",
+    "SGDProbe": "_api",
     "Plan": "_api",
     "RunOptions": "_api",
     "list_names": "_api",

@@ -95,7 +95,7 @@ def unreadable(tmp_path_factory) -> Path:
 
 
 def test_a_probe_of_files_counts_a_class_without_a_readable_image_as_wrong(run, unreadable):
-    found = frossl.probe(run, data=unreadable, labels=[5])
+    found = frossl.probe(run, data=unreadable, per_class=[5])
     for name in ("probe", "probe5"):
         assert found[name].pixels.percent == pytest.approx(100 * 2 / 3)
     assert frossl.knn(run, data=unreadable, k=3).pixels.percent == pytest.approx(100 * 2 / 3)
@@ -106,7 +106,7 @@ def test_one_class_that_can_be_read_is_an_error_of_one_line(run, unreadable, tmp
     for part in ("train", "test"):
         shutil.rmtree(tmp_path / "data" / part / "c")
     with pytest.raises(InputError, match=r"fewer than two classes; .*frossl check") as error:
-        frossl.probe(run, data=tmp_path / "data", labels=[])
+        frossl.probe(run, data=tmp_path / "data", per_class=[])
     assert "\n" not in str(error.value)
 
 
@@ -128,7 +128,7 @@ def test_names_of_classes_mean_the_same_in_both_parts_of_an_archive_of_arrays(ru
         test_images=images(test),
         test_labels=classes[test],
     )
-    found = frossl.probe(run, data=tmp_path / "names.npz", labels=[])["probe"]
+    found = frossl.probe(run, data=tmp_path / "names.npz", per_class=[])["probe"]
     assert found.pixels.percent == 100
 
 

@@ -370,7 +370,7 @@ def test_processes_that_fail_are_a_finding_with_their_last_word(tmp_path, monkey
 @pytest.mark.slow
 def test_all_is_well_here_by_computing(monkeypatch):
     monkeypatch.setenv("RANK", "3")  # a launcher's, whose processes these are not
-    found = doctor(test=True, device="cpu")
+    found = doctor(self_test=True, device="cpu")
     tried = found.findings[-len(selftest.SELF_TESTS) :]
     assert [finding.title for finding in tried] == list(selftest.SELF_TESTS)
     assert all(finding.level == "ok" for finding in tried), tried

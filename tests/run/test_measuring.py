@@ -51,13 +51,13 @@ def test_probes_with_few_labels_and_with_all(run):
         round(x, 2) for x in found["probe"].trained.interval
     ]
     with pytest.raises(InputError, match="99 labels a class cannot be drawn"):
-        run.probe(labels=[99])
+        run.probe(per_class=[99])
 
 
 def test_nothing_that_is_measured_changes_the_encoder(run):
     before = (run.path / "encoder.safetensors").read_bytes()
     frossl.linear(run.path, epochs=2, quiet=True)
-    tuned = frossl.finetune(run.path, labels=0.5, epochs=2, layer_decay=0.7, mixup=0.2, quiet=True)
+    tuned = frossl.finetune(run.path, fraction=0.5, epochs=2, layer_decay=0.7, mixup=0.2, quiet=True)
     assert set(tuned.scores) == {"untrained", "trained"}
     assert tuned.protocol == "fine-tuned, 0.5 of the labels, 2 epochs, rate 0.001, layer decay 0.7, mixup 0.2"
     assert (run.path / "encoder.safetensors").read_bytes() == before
@@ -140,7 +140,7 @@ def test_fewer_labelled_images_than_neighbours(run):
         (["probe", "--paper", "--lr", "-1"], "lr = -1"),
         (["probe", "--paper", "--epochs", "0"], "epochs = 0"),
         (["finetune", "--seed", "-1"], "seed = -1"),
-        (["finetune", "--labels", "0"], "share of the labels"),
+        (["finetune", "--fraction", "0"], "share of the labels"),
         (["finetune", "--layer-decay", "2"], "optim.layer_decay"),
         (["knn", "--data", "nowhere/at/all"], "there is no folder"),
         (["spectrum", "--out", "nowhere/s.png"], "there is no folder nowhere"),
@@ -190,10 +190,10 @@ def test_the_command_line_ends_in_one_json_object(run, data, tmp_path, monkeypat
     found = ask("knn", run.path, "--k", "5", "--k", "20", "--against", run.path)
     assert found["knn5"]["protocol"] == "kNN, k 5"
     assert found["knn20"]["percent"]["trained"] == found["knn20"]["percent"][str(run.path)]
-    assert set(ask("probe", run.path, "--labels", "2")) == {"run", "probe2", "probe"}
+    assert set(ask("probe", run.path, "--per-class", "2")) == {"run", "probe2", "probe"}
     assert "paper" in ask("probe", run.path, "--paper", "--epochs", "1", "--quiet")["linear"]["protocol"]
     tuned = ask(
-        "finetune", run.path, "--labels", "0.5", "--epochs", "1", "--data", data / "more.npz", "--quiet"
+        "finetune", run.path, "--fraction", "0.5", "--epochs", "1", "--data", data / "more.npz", "--quiet"
     )
     assert tuned["finetune"]["images"] == 6
     assert ask("checkpoints", run.path)["checkpoints"][-1]["step"] == 3
@@ -215,7 +215,7 @@ def test_the_command_line_ends_in_one_json_object(run, data, tmp_path, monkeypat
 
 def test_tables_for_people(run, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "120")
-    _, out, _ = call(monkeypatch, capsys, "probe", run.path, "--labels", "2")
+    _, out, _ = call(monkeypatch, capsys, "probe", run.path, "--per-class", "2")
     assert "95% interval" in out
     assert "trained network" in out
     assert "±" in out

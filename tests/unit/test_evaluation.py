@@ -387,11 +387,11 @@ def test_fine_tuning_with_few_labels_learns_from_a_share_of_every_class(colors, 
         return batches(self, images, encoder)
 
     monkeypatch.setattr(SupervisedData, "batches", watched)
-    finetune_accuracy(encoder, split, SupervisedData(1), labels=0.1)
+    finetune_accuracy(encoder, split, SupervisedData(1), fraction=0.1)
     assert seen[0].bincount().tolist() == [6, 6, 6, 6]
     for wrong in (0.0, 1.5):
         with pytest.raises(InputError, match="share of the labels"):
-            finetune_accuracy(encoder, split, SupervisedData(1), labels=wrong)
+            finetune_accuracy(encoder, split, SupervisedData(1), fraction=wrong)
 
 
 def test_layers_near_the_images_move_less_with_layer_decay():

@@ -38,7 +38,12 @@ if TYPE_CHECKING:
     from frossl._api.train import replay as replay
     from frossl._api.train import resume as resume
     from frossl.engine.plan import Plan as Plan
+    from frossl.evaluation import KNN as KNN
     from frossl.evaluation import Evaluation as Evaluation
+    from frossl.evaluation import Evaluations as Evaluations
+    from frossl.evaluation import FineTune as FineTune
+    from frossl.evaluation import LinearProbe as LinearProbe
+    from frossl.evaluation import SGDProbe as SGDProbe
     from frossl.exporting import load_encoder as load_encoder
     from frossl.health import DoctorReport as DoctorReport
     from frossl.health import doctor as doctor
@@ -51,6 +56,11 @@ _HOME = {
     "Checkpoints": "_api.checkpoint_scores",
     "RunOptions": "_api.options",
     "Evaluation": "evaluation",
+    "Evaluations": "evaluation",
+    "FineTune": "evaluation",
+    "KNN": "evaluation",
+    "LinearProbe": "evaluation",
+    "SGDProbe": "evaluation",
     "Demo": "_api.demo_run",
     "EmbedResult": "_api.embedding",
     "DoctorReport": "health",

@@ -11,17 +11,10 @@ import torch
 import frossl.engine as engine
 from frossl._api.common import check_same_images, make_console, open_data
 from frossl._api.eval_context import encoder_at, measuring_device
-from frossl._api.evaluate import DEFAULT_K
 from frossl.config import Config
 from frossl.diagnostics import effective_rank, eigenvalues, rankme
 from frossl.errors import InputError
-from frossl.evaluation import (
-    Labelled,
-    Score,
-    extract,
-    knn_accuracy,
-    labelled_split,
-)
+from frossl.evaluation import KNN, Labelled, Score, extract, labelled_split
 from frossl.runs import RunFolder
 
 
@@ -107,7 +100,7 @@ def checkpoints(run: str | Path, *, images: int = DEFAULT_IMAGES) -> Checkpoints
         score = Score(0.0, 0.0, 0)
         if split is not None:
             test = extract(encoder, split.test.at_most(images))
-            score = knn_accuracy(features, labels, *test, k=min(DEFAULT_K, len(features)))
+            score = KNN().settle(labels).accuracy(features, labels, *test)
         rank = effective_rank(eigenvalues(features)).item()
         saved.append(CheckpointScore(step, rank, rankme(features).item(), score))
     return Checkpoints(tuple(saved), labelled=split is not None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -110,3 +112,11 @@ def print_lines(console: Console, *lines: str) -> None:
     """Print lines as plain text, without wrapping: paths may hold what rich would take for markup."""
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def warn_renamed(old: str, new: str) -> None:
+    """Warn that a keyword argument has a new name, at the line outside of frossl that gave it."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("frossl."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(f"{old}= is now {new}=", DeprecationWarning, stacklevel=level)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -11,35 +11,35 @@ from typing import Unpack
 from torch import Tensor
 
 import frossl.engine as engine
-from frossl._api.common import make_console
+from frossl._api.common import make_console, warn_renamed
 from frossl._api.eval_context import EvalContext, EvalOptions
-from frossl.errors import InputError, unknown
+from frossl.errors import InputError
 from frossl.evaluation import (
-    EvalSplit,
+    KNN,
+    EvalProtocol,
     Evaluation,
+    Evaluations,
+    FeatureProtocol,
+    FineTune,
     Labelled,
+    LinearProbe,
     Score,
+    SGDProbe,
     SupervisedData,
+    TrainingProtocol,
     bag_of_features,
     colors,
     extract,
-    few_label_accuracy,
-    finetune_accuracy,
-    knn_accuracy,
-    linear_probe,
-    logistic_accuracy,
+    parse_protocol,
     pixels,
 )
 from frossl.live import ProgressBar
 from frossl.networks import Encoder
 
-DEFAULT_K = 20
-"""Neighbours of kNN, if no number is given."""
 LARGE_K = 200
 """Neighbours of the second default protocol, if there are as many labelled images."""
 LABELS_PER_CLASS = (1, 5, 10, 50)
 """Default numbers of labels per class of the few-label probes."""
-MAX_CROPS = 1000
 BRIEF_SUFFIX = ", brief"
 """Suffix of the protocol name of an evaluation on a subset of the images, at the end of a run."""
 
@@ -49,117 +49,171 @@ SplitFeatures = tuple[Tensor, Tensor, Tensor, Tensor]
 
 def measure(
     run: str | Path,
-    protocols: Iterable[str] | None = None,
+    protocols: Iterable[str | EvalProtocol] | None = None,
     *,
     crops: int | None = None,
+    quiet: bool = False,
     **options: Unpack[EvalOptions],
-) -> dict[str, Evaluation]:
+) -> Evaluations:
     """Evaluate a run by several protocols on features that are computed once.
 
-    Results are also appended to the records of the run folder.
+    Results are also appended to the records of the run folder. Protocols that train come last, because they
+    take minutes.
 
     Args:
         run: Run folder.
-        protocols: Any of `knn` (k 20, or all labelled images if there are fewer), `knnN` (k N, such as
-            `knn200`), `probe` (logistic regression with all labels) and `probeN` (with N labels of each
-            class, drawn ten times). None is `knn`, and `knn200` if there are at least 200 labelled training
-            images.
+        protocols: Any mix of `KNN`, `LinearProbe`, `SGDProbe` and `FineTune`, or their keys: `knn` (k 20, or
+            all labelled images if there are fewer), `knnN` (k N, such as `knn200`), `probe` (logistic
+            regression with all labels), `probeN` (with N labels of each class, drawn ten times), `linear` and
+            `finetune`. None is `knn`, and `knn200` if there are at least 200 labelled training images.
         crops: Compute the features of an image as the mean over this number of random crops, cut like the
-            run's largest views, instead of from the whole image.
+            run's largest views, instead of from the whole image; for `KNN` and `LinearProbe` without `crops`
+            of their own.
+        quiet: Show no progress.
         **options: See `EvalOptions`.
 
     Returns:
-        Evaluations by protocol.
+        Evaluations by the keys of the protocols, in their order.
 
     Raises:
         InputError: If the data has no labels, a protocol is unknown, or a number is out of range.
     """
-    if crops is not None and not 1 <= crops <= MAX_CROPS:
-        raise InputError(f"crops = {crops}; give 1 to {MAX_CROPS} crops of each image")
+    KNN(crops=crops)  # raises if it is out of range, before anything is read
+    chosen = None if protocols is None else [parse_protocol(given) for given in protocols]
     context = EvalContext.open(run, **options)
-    if protocols is None:
-        protocols = ["knn", f"knn{LARGE_K}"] if len(context.split.train.ids) >= LARGE_K else ["knn"]
-    return run_protocols(context, protocols, crops)
+    if chosen is None:
+        chosen = [KNN(), KNN(LARGE_K)] if len(context.split.train.ids) >= LARGE_K else [KNN()]
+    if crops is not None:
+        chosen = [_with_crops(protocol, crops) for protocol in chosen]
+    return run_protocols(context, chosen, quiet=quiet)
+
+
+def _with_crops(protocol: EvalProtocol, crops: int) -> EvalProtocol:
+    if isinstance(protocol, FeatureProtocol) and protocol.crops is None:
+        return replace(protocol, crops=crops)
+    return protocol
 
 
 def run_protocols(
-    context: EvalContext, protocols: Iterable[str], crops: int | None = None, *, brief: bool = False
-) -> dict[str, Evaluation]:
-    """Evaluate by several protocols; see `measure`.
+    context: EvalContext, protocols: Iterable[EvalProtocol], *, brief: bool = False, quiet: bool = False
+) -> Evaluations:
+    """Evaluate by several protocols and save the evaluations; see `measure`.
 
     Args:
         context: Run, images and encoders.
-        protocols: Names of the protocols.
-        crops: Number of random crops per image.
-        brief: Show no progress and mark the protocols as brief, because the images are a subset.
+        protocols: The protocols; one that is given twice is computed once.
+        brief: Mark the protocols as brief, because the images are a subset.
+        quiet: Show no progress.
     """
-    if crops is not None and set(context.encoders) - {"untrained", "trained"}:
+    order = list(dict.fromkeys(protocols))
+    on_features = [protocol for protocol in order if isinstance(protocol, FeatureProtocol)]
+    found: dict[EvalProtocol, Evaluation] = {}
+    if on_features:
+        found |= _score_features(context, on_features, suffix=BRIEF_SUFFIX if brief else "", quiet=quiet)
+    for protocol in order:
+        if isinstance(protocol, TrainingProtocol):
+            found[protocol] = _train_and_score(context, protocol, quiet=quiet)
+    return Evaluations.collect(found[protocol] for protocol in order)
+
+
+def _score_features(
+    context: EvalContext, protocols: Sequence[FeatureProtocol], *, suffix: str, quiet: bool
+) -> dict[EvalProtocol, Evaluation]:
+    """Score every row by protocols on features, which are computed once for each number of crops.
+
+    Args:
+        context: Run, images and encoders.
+        protocols: The protocols.
+        suffix: Text to append to their names.
+        quiet: Show no progress.
+    """
+    split = context.split
+    if any(protocol.crops for protocol in protocols) and set(context.encoders) - {"untrained", "trained"}:
         raise InputError("crops are cut for this run's networks; measure others without --crops")
-    split, largest = context.split, max(context.config.views, key=lambda spec: spec.size)
-    names = list(protocols)
-    for name in names:
-        _parse_protocol(name, split.train.labels)  # raises before anything is computed
-
-    def features(encoder: Encoder, images: Labelled) -> tuple[Tensor, Tensor]:
-        if crops is None:
-            return extract(encoder, images)
-        return bag_of_features(encoder, images, largest, crops=crops)
-
-    extractors: dict[str, Callable[[Labelled], tuple[Tensor, Tensor]]] = {"pixels": pixels, "colors": colors}
-    extractors |= {row: partial(features, encoder) for row, encoder in context.encoders.items()}
-    evaluations, done, total = {}, 0, len(extractors) * (1 + len(names))
-    with ProgressBar(make_console(quiet=brief), "measuring") as bar:
-        rows: dict[str, SplitFeatures] = {}
-        for row, extractor in extractors.items():
-            rows[row] = (*extractor(split.train), *extractor(split.test))
-            bar.update(done := done + 1, total)
-        _, readable, _, _ = rows["pixels"]  # labels without those of unreadable files
-        for name in names:
-            title, accuracy = _parse_protocol(name, readable)
-            title += f", bag of {crops} crops" if crops else ""
-            title += BRIEF_SUFFIX if brief else ""
-            scores: dict[str, Score] = {}
-            for row, tensors in rows.items():
-                scores[row] = accuracy(*tensors)
+    _check_classes(split.train.labels)
+    for protocol in protocols:
+        protocol.settle(split.train.labels)  # raises before anything is computed
+    all_crops = dict.fromkeys(protocol.crops for protocol in protocols)
+    extractors = {crops: _extractors(context, crops) for crops in all_crops}
+    rows = len(context.encoders) + 2
+    done, total = 0, rows * (len(extractors) + len(protocols))
+    features: dict[int | None, dict[str, SplitFeatures]] = {crops: {} for crops in extractors}
+    evaluations: dict[EvalProtocol, Evaluation] = {}
+    with ProgressBar(make_console(quiet), "measuring") as bar:
+        for crops, by_row in extractors.items():
+            for row, extractor in by_row.items():
+                features[crops][row] = (*extractor(split.train), *extractor(split.test))
                 bar.update(done := done + 1, total)
-            evaluations[name] = context.save(Evaluation(title, split.note, scores))
+        for protocol in protocols:
+            _, readable, _, _ = features[protocol.crops]["pixels"]  # without labels of unreadable files
+            _check_classes(readable)
+            settled = protocol.settle(readable)
+            scores: dict[str, Score] = {}
+            for row, tensors in features[protocol.crops].items():
+                scores[row] = settled.accuracy(*tensors)
+                bar.update(done := done + 1, total)
+            evaluation = Evaluation(settled.name + suffix, split.note, scores, protocol)
+            evaluations[protocol] = context.save(evaluation)
     return evaluations
 
 
-def _parse_protocol(name: str, labels: Tensor) -> tuple[str, Callable[..., Score]]:
-    """Return the title of a protocol and its function of `SplitFeatures`.
+def _extractors(
+    context: EvalContext, crops: int | None
+) -> dict[str, Callable[[Labelled], tuple[Tensor, Tensor]]]:
+    """Return the functions that compute features and labels of images, by row."""
+    largest = max(context.config.views, key=lambda spec: spec.size)
 
-    Args:
-        name: Name of the protocol, such as `knn20`.
-        labels: Labels of the training images, which limit k and the labels per class.
-    """
-    kind = name.rstrip("0123456789")
-    number = name.removeprefix(kind)
+    def of_encoder(encoder: Encoder) -> Callable[[Labelled], tuple[Tensor, Tensor]]:
+        if crops is None:
+            return partial(extract, encoder)
+        return partial(bag_of_features, encoder, view=largest, crops=crops)
+
+    return {
+        "pixels": pixels,
+        "colors": colors,
+        **{row: of_encoder(encoder) for row, encoder in context.encoders.items()},
+    }
+
+
+def _check_classes(labels: Tensor) -> None:
     if len(labels.unique()) < 2:
         raise InputError(
             "the readable images to learn from are of fewer than two classes; give at least two with several "
             "images each (`frossl check` lists unreadable files)"
         )
-    if kind == "knn":
-        k = int(number) if number else min(DEFAULT_K, len(labels))
-        if not 1 <= k <= len(labels):
-            raise InputError(f"k = {k} with {len(labels)} labelled images; give fewer neighbours")
-        return f"kNN, k {k}", partial(knn_accuracy, k=k)
-    if kind == "probe" and number:
-        smallest = int(labels.unique(return_counts=True)[1].min())
-        if not 1 <= int(number) <= smallest:
-            raise InputError(
-                f"{number} labels a class cannot be drawn: the smallest class has {smallest}; give fewer"
+
+
+def _train_and_score(context: EvalContext, protocol: TrainingProtocol, *, quiet: bool) -> Evaluation:
+    """Train and score every encoder of a context by a protocol, and save the evaluation."""
+    scores = {}
+    for row, encoder in context.encoders.items():
+        if row == "untrained" and not protocol.scores_untrained:
+            continue
+        with ProgressBar(make_console(quiet), row) as bar:
+            supervised = SupervisedData(
+                protocol.epochs,
+                seed=protocol.seed,
+                kernel=engine.best_view_kernel(context.device),
+                max_steps=engine.max_steps(),
+                progress=bar.update,
             )
-        noun = "label" if int(number) == 1 else "labels"
-        return f"probe, {number} {noun} a class", partial(few_label_accuracy, per_class=int(number))
-    if name != "probe":
-        raise unknown("protocol", name, ["knn", "knn200", "probe", "probe10"])
-    return "probe, all labels", logistic_accuracy
+            scores[row] = protocol.accuracy(encoder, context.split, supervised)
+    return context.save(Evaluation(protocol.name, context.split.note, scores, protocol))
+
+
+def _measure_one(
+    run: str | Path, protocol: EvalProtocol, *, quiet: bool, **options: Unpack[EvalOptions]
+) -> Evaluation:
+    return run_protocols(EvalContext.open(run, **options), [protocol], quiet=quiet).of(protocol)
 
 
 def knn(
-    run: str | Path, *, k: int | None = None, crops: int | None = None, **options: Unpack[EvalOptions]
+    run: str | Path,
+    *,
+    k: int | None = None,
+    crops: int | None = None,
+    quiet: bool = False,
+    **options: Unpack[EvalOptions],
 ) -> Evaluation:
     """Evaluate a run by the accuracy of weighted k nearest neighbours under cosine similarity.
 
@@ -170,6 +224,7 @@ def knn(
         k: Number of neighbours; 20 if None, or all labelled training images if there are fewer.
         crops: Compute the features of an image as the mean over this number of random crops, cut like the
             run's largest views, instead of from the whole image.
+        quiet: Show no progress.
         **options: See `EvalOptions`.
 
     Returns:
@@ -178,13 +233,17 @@ def knn(
     Raises:
         InputError: If the data has no labels or a number is out of range.
     """
-    name = "knn" if k is None else f"knn{max(k, 0)}"
-    return measure(run, [name], crops=crops, **options)[name]
+    return _measure_one(run, KNN(k, crops=crops), quiet=quiet, **options)
 
 
 def probe(
-    run: str | Path, *, labels: Sequence[int] | None = None, **options: Unpack[EvalOptions]
-) -> dict[str, Evaluation]:
+    run: str | Path,
+    *,
+    per_class: Sequence[int] | None = None,
+    quiet: bool = False,
+    labels: Sequence[int] | None = None,
+    **options: Unpack[EvalOptions],
+) -> Evaluations:
     """Evaluate a run by logistic regression on frozen features, with few labels and with all.
 
     With all labels, the regularization is chosen on a fifth of them. With few, labels are drawn ten times.
@@ -192,19 +251,27 @@ def probe(
 
     Args:
         run: Run folder.
-        labels: Numbers of labels per class; those of 1, 5, 10 and 50 that the smallest class has if None.
+        per_class: Numbers of labels per class; those of 1, 5, 10 and 50 that the smallest class has if None.
+        quiet: Show no progress.
+        labels: Deprecated name of `per_class`.
         **options: See `EvalOptions`.
 
     Returns:
-        Evaluations by protocol: `probeN` for each N of `labels`, and `probe` with all labels.
+        Evaluations by protocol: `probeN` for each N of `per_class`, and `probe` with all labels.
 
     Raises:
         InputError: If the data has no labels, or the smallest class has too few.
     """
+    if labels is not None:
+        warn_renamed("labels", "per_class")
+        if per_class is not None:
+            raise InputError("per_class and labels, its former name, are both given; give per_class only")
+        per_class = labels
+    few = None if per_class is None else [LinearProbe(count) for count in per_class]
     context = EvalContext.open(run, **options)
-    if labels is None:
-        labels = [count for count in LABELS_PER_CLASS if count <= context.split.smallest_class]
-    return run_protocols(context, [*(f"probe{max(count, 0)}" for count in labels), "probe"])
+    if few is None:
+        few = [LinearProbe(count) for count in LABELS_PER_CLASS if count <= context.split.smallest_class]
+    return run_protocols(context, [*few, LinearProbe()], quiet=quiet)
 
 
 def linear(
@@ -234,24 +301,20 @@ def linear(
     Raises:
         InputError: If the data has no labels, a number is out of range, or the probe diverges.
     """
-    _check_lr(lr)
-    context = EvalContext.open(run, **options)
-    protocol = f"linear probe as in the paper, {epochs} epochs, rate {lr:g}"
-    return _train_and_score(
-        context, protocol, epochs, partial(linear_probe, lr=lr), skip="untrained", quiet=quiet
-    )
+    return _measure_one(run, SGDProbe(epochs, lr), quiet=quiet, **options)
 
 
 def finetune(
     run: str | Path,
     *,
-    labels: float = 1.0,
+    fraction: float = 1.0,
     epochs: int = 30,
     lr: float = 1e-3,
     layer_decay: float = 1.0,
     mixup: float = 0.0,
     seed: int = 0,
     quiet: bool = False,
+    labels: float | None = None,
     **options: Unpack[EvalOptions],
 ) -> Evaluation:
     """Evaluate a run by fine-tuning all layers with labels, from its weights and from untrained ones.
@@ -262,13 +325,14 @@ def finetune(
 
     Args:
         run: Run folder.
-        labels: Share of the labels of every class to train on; 0.01 is 1%.
+        fraction: Fraction of the labels of every class to train on; 0.01 is 1%.
         epochs: Number of passes over these images.
         lr: Peak learning rate.
         layer_decay: Learning rate of each layer as a multiple of that of the next layer; 1 for none.
         mixup: Parameter of the Beta distribution from which mixup draws its shares; 0 for no mixup.
         seed: Seed of image order, crops and mixup.
         quiet: Show no progress.
+        labels: Deprecated name of `fraction`.
         **options: See `EvalOptions`.
 
     Returns:
@@ -277,46 +341,12 @@ def finetune(
     Raises:
         InputError: If the data has no labels or a number is out of range.
     """
-    _check_lr(lr)
-    context = EvalContext.open(run, **options)
-    settings = f"{labels:.3g} of the labels, {epochs} epochs, rate {lr:g}"
-    settings += f", layer decay {layer_decay:g}" if layer_decay < 1 else ""
-    settings += f", mixup {mixup:g}" if mixup else ""
-    tune = partial(finetune_accuracy, labels=labels, lr=lr, layer_decay=layer_decay, mixup=mixup)
-    return _train_and_score(context, f"fine-tuned, {settings}", epochs, tune, seed=seed, quiet=quiet)
-
-
-def _check_lr(lr: float) -> None:
-    if not 0 < lr < math.inf:
-        raise InputError(f"lr = {lr:g}; give a positive learning rate")
-
-
-def _train_and_score(
-    context: EvalContext,
-    protocol: str,
-    epochs: int,
-    accuracy: Callable[[Encoder, EvalSplit, SupervisedData], Score],
-    *,
-    skip: str = "",
-    seed: int = 0,
-    quiet: bool = False,
-) -> Evaluation:
-    """Train and score every encoder of a context except the row `skip`, and save the evaluation."""
-    if epochs < 1:
-        raise InputError(f"epochs = {epochs}; give at least 1")
-    if seed < 0:
-        raise InputError(f"seed = {seed}; give 0 or more")
-    scores = {}
-    for row, encoder in context.encoders.items():
-        if row == skip:
-            continue
-        with ProgressBar(make_console(quiet), row) as bar:
-            supervised = SupervisedData(
-                epochs,
-                seed=seed,
-                kernel=engine.best_view_kernel(context.device),
-                max_steps=engine.max_steps(),
-                progress=bar.update,
-            )
-            scores[row] = accuracy(encoder, context.split, supervised)
-    return context.save(Evaluation(protocol, context.split.note, scores))
+    if labels is not None:
+        warn_renamed("labels", "fraction")
+        if fraction != 1:
+            raise InputError("fraction and labels, its former name, are both given; give fraction only")
+        fraction = labels
+    protocol = FineTune(
+        fraction=fraction, epochs=epochs, lr=lr, layer_decay=layer_decay, mixup=mixup, seed=seed
+    )
+    return _measure_one(run, protocol, quiet=quiet, **options)

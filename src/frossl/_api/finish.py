@@ -12,7 +12,7 @@ from frossl._api.evaluate import run_protocols
 from frossl.config import Config
 from frossl.data import Dataset
 from frossl.errors import FrosslError
-from frossl.evaluation import Evaluation, Labelled, labelled_split
+from frossl.evaluation import KNN, Evaluations, Labelled, labelled_split
 from frossl.evaluation.sample import (
     MAX_PCA_IMAGES,
     THUMBNAIL_COLUMNS,
@@ -66,7 +66,7 @@ def sample_size(training: float) -> int:
 
 def close(
     folder: RunFolder, config: Config, data: Dataset, encoder: Encoder, *, training: float
-) -> dict[str, Evaluation]:
+) -> Evaluations:
     """Finish a run: evaluate it briefly if there are labels, then write sample, verdict and report.
 
     Args:
@@ -79,7 +79,7 @@ def close(
     Returns:
         Evaluations by protocol; none if accuracy cannot be measured.
     """
-    evaluations: dict[str, Evaluation] = {}
+    evaluations = Evaluations()
     not_measured = ""
     try:
         evaluations = brief_evaluation(folder, config, data, encoder, train=train_size(training))
@@ -102,7 +102,7 @@ def _write_verdict(folder: RunFolder, not_measured: str) -> None:
 
 def brief_evaluation(
     folder: RunFolder, config: Config, data: Dataset, encoder: Encoder, *, train: int
-) -> dict[str, Evaluation]:
+) -> Evaluations:
     """Compare the encoder with pixels and the untrained network by kNN on a subset of the images.
 
     Args:
@@ -121,7 +121,7 @@ def brief_evaluation(
     split = replace(split, train=neighbors, test=tested, note=note)
     step, identity = folder.read_status()["step"], folder.identity()
     context = EvalContext(folder, config, step, data.name, split, encoders, identity)
-    return run_protocols(context, ["knn"], brief=True)
+    return run_protocols(context, [KNN()], brief=True, quiet=True)
 
 
 def take_sample(

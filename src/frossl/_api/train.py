@@ -28,7 +28,6 @@ from frossl._api.evaluate import BRIEF_SUFFIX
 from frossl._api.finish import close, finish_seconds
 from frossl._api.folders import begin_run, default_name, reserve_folder, run_of_this_job
 from frossl._api.options import RunOptions, budget_of, configure, input_paths, settle
-from frossl._api.run import Run
 from frossl.augment import Transform
 from frossl.config import Config, Train
 from frossl.data import Dataset
@@ -47,6 +46,8 @@ from frossl.types import Callback, isolated_rng
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+    from frossl._api.run import Run
 
 
 @takes_options(RunOptions)
@@ -147,7 +148,7 @@ def train_encoder(data: str | Path | Dataset, options: RunOptions) -> tuple[Enco
         folder.write_text(folder.config_file.name, config.to_toml())
         state = engine.build(config, data)
         engine.fit(state, folder)
-        if Run(folder.path).interrupted:
+        if _run(folder).interrupted:
             raise KeyboardInterrupt
         save_encoder(state.encoder, config, folder, step=state.step)
         return load_encoder(folder.path), config
@@ -211,7 +212,7 @@ def resume(
         config = replace(config, train=replace(config.train, steps=None))
     if folder.closed and not new_end:
         print_lines(console, f"{run} is finished; there is nothing to resume (--epochs gives it a new end)")
-        return Run(folder.path)
+        return _run(folder)
     requeued = bool(int(os.environ.get("SLURM_RESTART_COUNT") or 0))
     if not requeued:
         folder.check_unlocked()
@@ -332,7 +333,7 @@ def _train(
         _finish_run(state, dataset, folder, console)
     with contextlib.suppress(RuntimeError):
         engine.barrier()  # a launcher may end all processes as soon as one exits
-    return Run(folder.path)
+    return _run(folder)
 
 
 def _finish_run(state: engine.State, dataset: Dataset, folder: RunFolder, console: Console) -> None:
@@ -405,3 +406,9 @@ def _announce(
             "stay the same, sums are rounded in another order, and BatchNorm on a CPU sees another part of "
             "the batch",
         )
+
+
+def _run(folder: RunFolder) -> Run:
+    from frossl._api.run import Run  # here because `resume` and `replay` are methods of a run
+
+    return Run(folder.path)

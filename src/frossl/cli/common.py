@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from frossl.evaluation import Score
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 app = typer.Typer(
     name="frossl",
@@ -140,6 +141,15 @@ def starting_config(
     if not path.is_file():
         raise InputError(f"there is no file {path}; check --config")
     return Config.read(path, method=method, views=views, known=METHODS)
+
+
+def one_spelling(value: T | None, former: T | None, name: str, former_name: str) -> T | None:
+    """Return the value of an option that has a former name; raise `InputError` if both are given."""
+    from frossl.errors import InputError
+
+    if value is not None and former is not None:
+        raise InputError(f"{former_name} is the former name of {name}; give {name} only")
+    return former if value is None else value
 
 
 ROW_TITLES = {

@@ -20,12 +20,15 @@ INDENT = 10
 """Width of the labels in columns."""
 
 
-@app.command(epilog="Example: frossl doctor --test")
+@app.command(epilog="Example: frossl doctor --self-test")
 def doctor(
-    test: Annotated[
+    self_test: Annotated[
         bool,
-        typer.Option("--test", help="Also run a loss, views, a gather and a training step (half a minute)"),
+        typer.Option(
+            "--self-test", help="Also run a loss, views, a gather and a training step (half a minute)"
+        ),
     ] = False,
+    test: Annotated[bool, typer.Option("--test", hidden=True, help="Former name of --self-test")] = False,
     device: Annotated[
         str | None, typer.Option(help="Device: cpu, cuda or mps (default: the fastest one)")
     ] = None,
@@ -34,17 +37,18 @@ def doctor(
     """Check the installation: versions, devices, what is slow or missing, and how to fix it."""
     from frossl.live import NonBlockingConsole
 
+    self_test = self_test or test
     with NonBlockingConsole(stderr=True).status(
-        "testing this device" if test else "checking the installation"
+        "testing this device" if self_test else "checking the installation"
     ):
-        found = _examine(test=test, device=device)
+        found = _examine(self_test=self_test, device=device)
     show(found, NonBlockingConsole(stderr=json))
     if json:
         print_json(found.to_json())
     return 0 if found.healthy else 1
 
 
-def _examine(*, test: bool, device: str | None) -> DoctorReport:
+def _examine(*, self_test: bool, device: str | None) -> DoctorReport:
     from frossl.errors import FrosslError
 
     try:
@@ -53,7 +57,7 @@ def _examine(*, test: bool, device: str | None) -> DoctorReport:
         package = (error.name or "a package").partition(".")[0]
         hint = f"pip install --force-reinstall {package}"
         raise FrosslError(f"{package} cannot be imported ({error}); try {hint}") from None
-    return doctor(test=test, device=device)  # type: ignore[arg-type]  # checked there
+    return doctor(self_test=self_test, device=device)  # type: ignore[arg-type]  # checked there
 
 
 def show(found: DoctorReport, console: Console) -> None:
@@ -138,5 +142,7 @@ def _summary(found: DoctorReport) -> str:
         for level in ("problem", "hint")
     )
     return (
-        f"{counts}; tested on {found.tested}" if found.tested else f"{counts} (--test runs computations too)"
+        f"{counts}; tested on {found.tested}"
+        if found.tested
+        else f"{counts} (--self-test runs computations too)"
     )

@@ -14,13 +14,14 @@ from frossl.cli.common import (
     Test,
     app,
     format_score,
+    one_spelling,
     print_json,
     print_table,
     say,
 )
 
 if TYPE_CHECKING:
-    from frossl._api import Evaluation
+    from frossl._api import Evaluations
 
 OtherData = Annotated[
     str | None, typer.Option("--data", help="Images to evaluate on (default: those of the run)")
@@ -55,7 +56,7 @@ def knn(
     import frossl._api as api
 
     options = api.EvalOptions(data=data, root=root, test=test, against=against or (), step=step)
-    found = api.measure(run, [f"knn{max(0, n)}" for n in k] if k else None, crops=crops, **options)
+    found = api.measure(run, [api.KNN(n) for n in k] if k else None, crops=crops, **options)
     return _print_evaluations(run, found, json=json)
 
 
@@ -68,10 +69,11 @@ def probe(
             "--paper", help="Use the paper's protocol: 100 epochs with crops and flips; takes minutes"
         ),
     ] = False,
-    labels: Annotated[
+    per_class: Annotated[
         list[int] | None,
         typer.Option(help="Number of labels per class (default: 1, 5, 10, 50 and all); may be repeated"),
     ] = None,
+    labels: Annotated[list[int] | None, typer.Option(hidden=True, help="Former name of --per-class")] = None,
     epochs: Annotated[int, typer.Option(help="Number of epochs, with --paper")] = 100,
     lr: Annotated[float, typer.Option(help="Learning rate, with --paper")] = 0.3,
     data: OtherData = None,
@@ -86,17 +88,21 @@ def probe(
     import frossl._api as api
 
     options = api.EvalOptions(data=data, root=root, test=test, against=against or (), step=step)
+    counts = one_spelling(per_class or None, labels or None, "--per-class", "--labels")
     if paper:
-        found = {"linear": api.linear(run, epochs=epochs, lr=lr, quiet=quiet, **options)}
+        found = api.measure(run, [api.SGDProbe(epochs, lr)], quiet=quiet, **options)
     else:
-        found = api.probe(run, labels=labels, **options)
+        found = api.probe(run, per_class=counts, quiet=quiet, **options)
     return _print_evaluations(run, found, json=json)
 
 
-@app.command(epilog="Example: frossl finetune runs/photos --labels 0.1")
+@app.command(epilog="Example: frossl finetune runs/photos --fraction 0.1")
 def finetune(
     run: RunArgument,
-    labels: Annotated[float, typer.Option(help="Share of the labels to use, such as 0.01, 0.1 or 1")] = 1.0,
+    fraction: Annotated[
+        float | None, typer.Option(help="Share of the labels to use, such as 0.01 or 0.1 (default: 1)")
+    ] = None,
+    labels: Annotated[float | None, typer.Option(hidden=True, help="Former name of --fraction")] = None,
     epochs: Annotated[int, typer.Option(help="Number of epochs")] = 30,
     lr: Annotated[float, typer.Option(help="Peak learning rate of AdamW")] = 1e-3,
     layer_decay: Annotated[
@@ -116,24 +122,22 @@ def finetune(
     import frossl._api as api
 
     options = api.EvalOptions(data=data, root=root, test=test, against=against or (), step=step)
-    found = api.finetune(
-        run,
-        labels=labels,
+    share = one_spelling(fraction, labels, "--fraction", "--labels")
+    protocol = api.FineTune(
+        fraction=1.0 if share is None else share,
         epochs=epochs,
         lr=lr,
         layer_decay=layer_decay,
         mixup=mixup,
         seed=seed,
-        quiet=quiet,
-        **options,
     )
-    return _print_evaluations(run, {"finetune": found}, json=json)
+    return _print_evaluations(run, api.measure(run, [protocol], quiet=quiet, **options), json=json)
 
 
-def _print_evaluations(run: str, found: dict[str, Evaluation], *, json: bool) -> int:
+def _print_evaluations(run: str, found: Evaluations, *, json: bool) -> int:
     print_table(found, to_stderr=json)
     if json:
-        print_json({"run": run, **{name: evaluation.to_json() for name, evaluation in found.items()}})
+        print_json({"run": run, **found.to_json()})
     return 0
 
 
@@ -147,7 +151,7 @@ def checkpoints(run: RunArgument, json: Json = False) -> int:
 
     found = api.checkpoints(run)
     shown = Table(title="checkpoints", title_justify="left")
-    for title in ("step", "kNN, k 20", "RankMe", "effective rank"):
+    for title in ("step", api.KNN().name, "RankMe", "effective rank"):
         shown.add_column(title, justify="right")
     for saved in found.saved:
         marks = ("*" if saved == found.best_by_labels else "", "*" if saved == found.best_without else "")

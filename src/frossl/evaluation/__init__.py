@@ -9,19 +9,39 @@ from frossl.evaluation.finetune import finetune_accuracy
 from frossl.evaluation.knn import knn_accuracy
 from frossl.evaluation.online import OnlineKnn, OnlineProbe, online_labels
 from frossl.evaluation.probe import few_label_accuracy, linear_probe, logistic_accuracy
-from frossl.evaluation.result import Evaluation
+from frossl.evaluation.protocols import (
+    KNN,
+    PROTOCOLS,
+    EvalProtocol,
+    FeatureProtocol,
+    FineTune,
+    LinearProbe,
+    SGDProbe,
+    TrainingProtocol,
+    parse_protocol,
+)
+from frossl.evaluation.result import Evaluation, Evaluations
 from frossl.evaluation.split import EvalSplit, Labelled, Score, labelled_split
 from frossl.evaluation.supervised import SupervisedData
 
 __all__ = [
+    "KNN",
+    "PROTOCOLS",
     "Difference",
+    "EvalProtocol",
     "EvalSplit",
     "Evaluation",
+    "Evaluations",
+    "FeatureProtocol",
+    "FineTune",
     "Labelled",
+    "LinearProbe",
     "OnlineKnn",
     "OnlineProbe",
+    "SGDProbe",
     "Score",
     "SupervisedData",
+    "TrainingProtocol",
     "bag_of_features",
     "colors",
     "extract",
@@ -32,5 +52,6 @@ __all__ = [
     "linear_probe",
     "logistic_accuracy",
     "online_labels",
+    "parse_protocol",
     "pixels",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ def finetune_accuracy(
     split: EvalSplit,
     supervised: SupervisedData,
     *,
-    labels: float = 1.0,
+    fraction: float = 1.0,
     lr: float = 1e-3,
     weight_decay: float = 0.05,
     layer_decay: float = 1.0,
@@ -40,7 +41,7 @@ def finetune_accuracy(
         encoder: The encoder to start from.
         split: Images to train on and to test on.
         supervised: Epochs, batch size and seed of the training.
-        labels: Fraction of every class to train on, 0 < labels ≤ 1; the same images for every encoder.
+        fraction: Fraction of every class to train on, 0 < fraction ≤ 1; the same images for every encoder.
         lr: Peak learning rate.
         weight_decay: Weight decay of AdamW.
         layer_decay: Learning rate of each layer relative to that of the next one.
@@ -50,13 +51,11 @@ def finetune_accuracy(
         Accuracy on the test images.
 
     Raises:
-        InputError: If `labels` or `mixup` is out of range.
+        InputError: If `fraction` or `mixup` is out of range.
     """
-    if not 0 < labels <= 1:
-        raise InputError(f"labels = {labels:g}; give a share of the labels, 0 < share ≤ 1")
-    if mixup < 0:
-        raise InputError(f"mixup = {mixup:g}; give 0 for none, or such as 0.2")
-    chosen = stratified(split.train.labels, len(split.train.ids), fraction=labels, seed=0)
+    check_fraction(fraction)
+    check_mixup(mixup)
+    chosen = stratified(split.train.labels, len(split.train.ids), fraction=fraction, seed=0)
     tuned = copy.deepcopy(encoder)
     head = zero_head(tuned.num_features, split.classes, tuned.mean.device)
     model = nn.ModuleDict({"backbone": tuned.backbone, "head": head})
@@ -89,3 +88,15 @@ def finetune_accuracy(
     features, targets = extract(tuned, split.test)
     with torch.no_grad():
         return Score.of_ranked(head.cpu()(features), targets)
+
+
+def check_fraction(fraction: float) -> None:
+    """Raise `InputError` unless a fraction of the labels is positive and at most 1."""
+    if not 0 < fraction <= 1:
+        raise InputError(f"fraction = {fraction:g}; give a share of the labels, 0 < share ≤ 1")
+
+
+def check_mixup(mixup: float) -> None:
+    """Raise `InputError` unless the parameter of mixup is 0 or positive."""
+    if not 0 <= mixup < math.inf:
+        raise InputError(f"mixup = {mixup:g}; give 0 for none, or such as 0.2")

@@ -1,12 +1,13 @@
-"""Result of an evaluation: accuracies of several kinds of features by one protocol."""
+"""Results of evaluations: accuracies of several kinds of features, by one protocol or by several."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from frossl.evaluation.difference import Difference
+from frossl.evaluation.protocols import EvalProtocol
 from frossl.evaluation.split import Score
 
 
@@ -25,6 +26,13 @@ class Evaluation:
     scores: Mapping[str, Score]
     """Scores by row: `pixels`, `colors`, `untrained`, `trained`, and the encoders given as `against`.
     `linear` has no `pixels`, `colors` and `untrained`; `finetune` no `pixels` and `colors`."""
+    spec: EvalProtocol
+    """The protocol as an object, such as `KNN(k=20)`."""
+
+    @property
+    def key(self) -> str:
+        """Short name of the protocol, such as `knn20`."""
+        return self.spec.key
 
     @property
     def pixels(self) -> Score:
@@ -75,3 +83,32 @@ class Evaluation:
             },
             **({"top5": top5} if top5 else {}),
         }
+
+
+class Evaluations(dict[str, Evaluation]):
+    """Evaluations by the keys of their protocols, such as `knn` and `probe10`, in the order of the protocols.
+
+    A key that occurs again is numbered: `finetune`, `finetune-2`.
+    """
+
+    @classmethod
+    def collect(cls, evaluations: Iterable[Evaluation]) -> Self:
+        """Return a mapping of evaluations, whose keys are unique."""
+        found = cls()
+        for evaluation in evaluations:
+            key, number = evaluation.key, 1
+            while key in found:
+                key = f"{evaluation.key}-{(number := number + 1)}"
+            found[key] = evaluation
+        return found
+
+    def of(self, protocol: EvalProtocol) -> Evaluation:
+        """Return the evaluation by a protocol that is given as an object; a KeyError if there is none."""
+        for evaluation in self.values():
+            if evaluation.spec == protocol:
+                return evaluation
+        raise KeyError(protocol)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the evaluations by key, as values that JSON can hold."""
+        return {key: evaluation.to_json() for key, evaluation in self.items()}

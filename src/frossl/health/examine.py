@@ -17,15 +17,16 @@ from frossl.health.findings import Accelerator, DoctorReport, Finding, Hardware
 from frossl.health.selftest import SELF_TESTS, SelfTest
 
 
-def doctor(*, test: bool = False, device: Device | None = None) -> DoctorReport:
+def doctor(*, self_test: bool = False, device: Device | None = None, test: bool = False) -> DoctorReport:
     """Check versions, devices and environment: what is slow or missing here, and how to fix it.
 
     Nothing is changed, and nothing is left on disk except what numba compiles.
 
     Args:
-        test: Also run self-tests, for half a minute: every objective with its gradient and the views are
+        self_test: Also run self-tests, for half a minute: every objective with its gradient and the views are
             compared with float64 on the CPU, two processes with one, and two training steps with themselves.
         device: Device of the self-tests; by default the best one available.
+        test: Deprecated name of `self_test`.
 
     Returns:
         Facts about the machine, and findings, each with the command or setting that fixes it.
@@ -33,16 +34,19 @@ def doctor(*, test: bool = False, device: Device | None = None) -> DoctorReport:
     Raises:
         ConfigError: If there is no such device.
     """
+    if test:
+        warnings.warn("test= is now self_test=", DeprecationWarning, stacklevel=2)
+        self_test = True
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings of torch on drivers and devices are reported as findings
         devices = hardware_checks.accelerators()
         chosen = _checked(device) or engine.best_device()
         hardware = hardware_checks.hardware_facts()
         findings = [*_checks(hardware, devices, chosen)]
-        if test:
-            findings += [_run(title, self_test, chosen) for title, self_test in SELF_TESTS.items()]
+        if self_test:
+            findings += [_run(title, test_of, chosen) for title, test_of in SELF_TESTS.items()]
     versions = environment.installed_versions()
-    return DoctorReport(versions, hardware, devices, chosen if test else None, tuple(findings))
+    return DoctorReport(versions, hardware, devices, chosen if self_test else None, tuple(findings))
 
 
 def _checked(device: Device | None) -> Device | None:
