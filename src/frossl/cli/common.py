@@ -115,7 +115,7 @@ def starting_config(
 
 
 def one_spelling(value: T | None, former: T | None, name: str, former_name: str) -> T | None:
-    """Return the value of an option that is also accepted under a former name; an InputError if both are given."""
+    """Return the value of an option that has a former name; raise `InputError` if both are given."""
     from frossl.errors import InputError
 
     if value is not None and former is not None:

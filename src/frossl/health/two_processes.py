@@ -1,7 +1,7 @@
 """Compare the gradient of two processes with that of one: `python -m frossl.health.two_processes cpu 60`.
 
-`frossl doctor --self-test` runs this. The processes are launched as in training; the number is a time limit in
-seconds, after which both are ended.
+`frossl doctor --self-test` runs this. The processes are launched as in training; the number is a time limit
+in seconds, after which both are ended.
 """
 
 from __future__ import annotations
