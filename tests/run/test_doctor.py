@@ -33,6 +33,7 @@ from frossl.health import (
 from frossl.machine import cores, memory
 from frossl.objectives import OBJECTIVES
 from frossl.types import LossTerms
+from tests.support.cli import call
 
 
 def write(root: Path, files: dict[str, object]) -> Path:
@@ -375,6 +376,15 @@ def test_all_is_well_here_by_computing(monkeypatch):
     assert [finding.title for finding in tried] == list(selftest.SELF_TESTS)
     assert all(finding.level == "ok" for finding in tried), tried
     assert found.tested == "cpu"
+
+
+def test_former_names_of_the_self_test_are_accepted(monkeypatch, capsys):
+    monkeypatch.setattr(examine, "SELF_TESTS", {})
+    with pytest.warns(DeprecationWarning, match="test= is now self_test="):
+        assert doctor(test=True, device="cpu").tested == "cpu"
+    for option, tested in (("--self-test", "cpu"), ("--test", "cpu"), ("--json", None)):
+        _, out, _ = call(monkeypatch, capsys, "doctor", option, "--device", "cpu", "--json")
+        assert json.loads(out)["tested"] == tested
 
 
 # showing

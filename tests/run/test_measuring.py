@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 from dataclasses import replace
@@ -15,6 +16,7 @@ from safetensors.torch import save_file
 import frossl
 from frossl.config import Network, Objective, Train
 from frossl.errors import InputError
+from frossl.evaluation import KNN, FineTune, LinearProbe, SGDProbe
 from frossl.exporting import read_encoder, write_encoder
 from frossl.networks import build_backbone
 from tests.support.cli import call
@@ -65,6 +67,65 @@ def test_nothing_that_is_measured_changes_the_encoder(run):
         frossl.linear(run.path, epochs=2, quiet=True).scores
         == frossl.linear(run.path, epochs=2, quiet=True).scores
     )
+
+
+def test_any_mix_of_protocols_gives_the_figures_of_each_alone(run):
+    protocols = [FineTune(fraction=0.5, epochs=1), "knn3", LinearProbe(2), KNN(crops=2), SGDProbe(epochs=1)]
+    found = run.measure(protocols, quiet=True)
+    assert list(found) == ["finetune", "knn3", "probe2", "knn", "linear"]
+    alone = {
+        "finetune": run.finetune(fraction=0.5, epochs=1, quiet=True),
+        "knn3": run.knn(k=3),
+        "probe2": run.probe(per_class=[2])["probe2"],
+        "knn": run.knn(crops=2),
+        "linear": run.linear(epochs=1, quiet=True),
+    }
+    assert dict(found) == alone
+    for one in found.values():
+        assert found.of(one.spec) is one
+    lines = (run.path / "evaluation.jsonl").read_text().splitlines()[-11:-6]
+    order = ["knn3", "probe2", "knn", "finetune", "linear"]  # those that train last
+    assert [json.loads(line)["protocol"] for line in lines] == [found[key].protocol for key in order]
+
+
+def test_every_function_of_a_run_is_a_method(run, tmp_path):
+    functions = [
+        value
+        for name in frossl.__all__
+        if inspect.isfunction(value := getattr(frossl, name))
+        and next(iter(inspect.signature(value).parameters), "") == "run"
+    ]
+    assert {"knn", "probe", "linear", "finetune", "measure", "resume", "embed"} <= {
+        f.__name__ for f in functions
+    }
+    for function in [*functions, frossl.report, frossl.spectrum]:
+        method = getattr(frossl.Run, function.__name__)
+        expected = list(inspect.signature(function).parameters.values())[1:]
+        assert list(inspect.signature(method).parameters.values())[1:] == expected, function.__name__
+        assert f"frossl.{function.__name__}" in method.__doc__
+    assert run.checkpoints() == frossl.checkpoints(run.path)
+    assert run.spectrum(out=None) == frossl.spectrum([run.path], out=None)[0]
+    assert run.report(out=tmp_path / "page.html") == tmp_path / "page.html"
+
+
+def test_former_names_of_arguments_warn_where_they_are_given(run):
+    with pytest.warns(DeprecationWarning, match="labels= is now per_class=") as warned:
+        found = run.probe(labels=[2])
+    assert found == run.probe(per_class=[2])
+    assert warned[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match="labels= is now fraction=") as warned:
+        tuned = frossl.finetune(run.path, labels=0.5, epochs=1, quiet=True)
+    assert tuned == run.finetune(fraction=0.5, epochs=1, quiet=True)
+    assert warned[0].filename == __file__
+    for both in (
+        lambda: run.probe(per_class=[1], labels=[1]),
+        lambda: run.finetune(fraction=0.5, labels=0.5, quiet=True),
+    ):
+        with (
+            pytest.warns(DeprecationWarning, match="labels= is now"),
+            pytest.raises(InputError, match="both given"),
+        ):
+            both()
 
 
 def test_other_data_and_other_images_to_test_on(run, data):
@@ -142,6 +203,10 @@ def test_fewer_labelled_images_than_neighbours(run):
         (["finetune", "--seed", "-1"], "seed = -1"),
         (["finetune", "--fraction", "0"], "share of the labels"),
         (["finetune", "--layer-decay", "2"], "optim.layer_decay"),
+        (["finetune", "--fraction", "1", "--labels", "1"], "--labels is the former name of --fraction"),
+        (["probe", "--per-class", "1", "--labels", "1"], "--labels is the former name of --per-class"),
+        (["probe", "--per-class", "0"], "per_class = 0"),
+        (["knn", "--k", "-1"], "k = -1"),
         (["knn", "--data", "nowhere/at/all"], "there is no folder"),
         (["spectrum", "--out", "nowhere/s.png"], "there is no folder nowhere"),
     ],
@@ -190,7 +255,8 @@ def test_the_command_line_ends_in_one_json_object(run, data, tmp_path, monkeypat
     found = ask("knn", run.path, "--k", "5", "--k", "20", "--against", run.path)
     assert found["knn5"]["protocol"] == "kNN, k 5"
     assert found["knn20"]["percent"]["trained"] == found["knn20"]["percent"][str(run.path)]
-    assert set(ask("probe", run.path, "--per-class", "2")) == {"run", "probe2", "probe"}
+    for option in ("--per-class", "--labels"):
+        assert set(ask("probe", run.path, option, "2")) == {"run", "probe2", "probe"}
     assert "paper" in ask("probe", run.path, "--paper", "--epochs", "1", "--quiet")["linear"]["protocol"]
     tuned = ask(
         "finetune", run.path, "--fraction", "0.5", "--epochs", "1", "--data", data / "more.npz", "--quiet"

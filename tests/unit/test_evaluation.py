@@ -15,9 +15,16 @@ from frossl.config import Network, ViewSpec
 from frossl.data import ArraySource, Dataset, Labels, Split, held_out, open_dataset, with_test
 from frossl.errors import InputError, NotFiniteError
 from frossl.evaluation import (
+    KNN,
+    PROTOCOLS,
     EvalSplit,
+    Evaluation,
+    Evaluations,
+    FineTune,
     Labelled,
+    LinearProbe,
     Score,
+    SGDProbe,
     SupervisedData,
     bag_of_features,
     extract,
@@ -27,6 +34,7 @@ from frossl.evaluation import (
     labelled_split,
     linear_probe,
     logistic_accuracy,
+    parse_protocol,
     pixels,
 )
 from frossl.networks import Encoder, build_backbone
@@ -416,3 +424,110 @@ def test_layers_near_the_images_move_less_with_layer_decay():
                 encoder, EvalSplit(part, part, ""), SupervisedData(2, batch_size=8), layer_decay=decay
             )
     assert 0 < moved[0.5] < 0.5 * moved[1.0]
+
+
+@pytest.mark.parametrize(
+    ("key", "protocol", "name"),
+    [
+        ("knn", KNN(), "kNN, k 20"),
+        ("knn1", KNN(1), "kNN, k 1"),
+        ("knn200", KNN(k=200), "kNN, k 200"),
+        ("probe", LinearProbe(), "probe, all labels"),
+        ("probe1", LinearProbe(1), "probe, 1 label a class"),
+        ("probe10", LinearProbe(per_class=10), "probe, 10 labels a class"),
+        ("linear", SGDProbe(), "linear probe as in the paper, 100 epochs, rate 0.3"),
+        ("finetune", FineTune(), "fine-tuned, 1 of the labels, 30 epochs, rate 0.001"),
+    ],
+)
+def test_a_key_and_a_protocol_are_the_same(key, protocol, name):
+    assert (parse_protocol(key), parse_protocol(protocol)) == (protocol, protocol)
+    assert (protocol.key, protocol.name) == (key, name)
+
+
+def test_every_protocol_and_number_survives_its_key():
+    assert len({protocol.kind for protocol in PROTOCOLS}) == len(PROTOCOLS)
+    for protocol in PROTOCOLS:
+        assert parse_protocol(protocol().key) == protocol()
+        for number in (1, 2, 9, 10, 99, 12345) if protocol.key_number else ():
+            one = protocol(**{protocol.key_number: number})
+            assert parse_protocol(one.key) == one
+            assert str(number) in one.name
+
+
+def test_settings_that_are_not_in_the_key_are_in_the_name():
+    tuned = FineTune(fraction=0.125, epochs=2, lr=0.01, layer_decay=0.7, mixup=0.2)
+    assert tuned.name == "fine-tuned, 0.125 of the labels, 2 epochs, rate 0.01, layer decay 0.7, mixup 0.2"
+    assert KNN(5, crops=8).name == "kNN, k 5, bag of 8 crops"
+    assert LinearProbe(crops=2).name == "probe, all labels, bag of 2 crops"
+
+
+@pytest.mark.parametrize(
+    "key", ["", "k", "prob", "KNN", "knn-1", "knn2.5", "linear5", "finetune1", "20", "knn" + "9" * 5000]
+)
+def test_what_is_no_key_is_named_in_one_line(key):
+    with pytest.raises(InputError, match="no protocol is called") as error:
+        parse_protocol(key)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("kind", "make"), [("knn", KNN), ("probe", LinearProbe)])
+def test_a_number_that_cannot_be_has_the_same_error_as_text_and_as_object(kind, make):
+    with pytest.raises(InputError) as text:
+        parse_protocol(f"{kind}0")
+    with pytest.raises(InputError) as made:
+        make(0)
+    assert str(text.value) == str(made.value)
+    labels = torch.arange(30) % 3
+    with pytest.raises(InputError) as text:
+        parse_protocol(f"{kind}31").settle(labels)
+    with pytest.raises(InputError) as made:
+        make(31).settle(labels)
+    assert str(text.value) == str(made.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "words"),
+    [
+        (KNN, {"k": -1}, "k = -1; give at least 1"),
+        (KNN, {"k": 2.5}, "k = 2.5; give a whole number"),
+        (KNN, {"crops": 0}, "crops = 0; give 1 to 1000 crops"),
+        (LinearProbe, {"crops": 1001}, "crops = 1001; give 1 to 1000 crops"),
+        (LinearProbe, {"per_class": 0}, "per_class = 0; give at least 1"),
+        (SGDProbe, {"epochs": 0}, "epochs = 0; give at least 1"),
+        (SGDProbe, {"lr": float("nan")}, "lr = nan; give a positive"),
+        (FineTune, {"lr": float("inf")}, "lr = inf; give a positive"),
+        (FineTune, {"seed": -1}, "seed = -1; give 0 or more"),
+        (FineTune, {"fraction": 0.0}, "fraction = 0; give a share of the labels"),
+        (FineTune, {"fraction": float("nan")}, "fraction = nan; give a share of the labels"),
+        (FineTune, {"mixup": -1.0}, "mixup = -1; give 0 for none"),
+        (FineTune, {"mixup": float("nan")}, "mixup = nan; give 0 for none"),
+        (FineTune, {"layer_decay": 2.0}, "optim.layer_decay"),
+    ],
+)
+def test_a_protocol_refuses_a_setting_out_of_range_in_one_line(make, settings, words):
+    with pytest.raises(InputError) as error:
+        make(**settings)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_protocols_on_features_score_as_their_functions(clusters):
+    assert KNN(3).accuracy(*clusters) == knn_accuracy(*clusters, k=3)
+    assert LinearProbe().accuracy(*clusters) == logistic_accuracy(*clusters)
+    assert LinearProbe(5).accuracy(*clusters) == few_label_accuracy(*clusters, per_class=5)
+
+
+def test_neighbours_that_are_not_given_are_at_most_the_labelled_images():
+    assert KNN().settle(torch.arange(9) % 3) == KNN(9)
+    assert KNN(crops=2).settle(torch.arange(90) % 3) == KNN(20, crops=2)
+
+
+def test_protocols_that_share_a_key_are_all_kept():
+    specs = [FineTune(), KNN(), FineTune(seed=1), FineTune(fraction=0.1)]
+    made = [Evaluation(spec.name, "", {"trained": Score(50.0, 1.0, 10)}, spec) for spec in specs]
+    found = Evaluations.collect(made)
+    assert list(found) == ["finetune", "knn", "finetune-2", "finetune-3"]
+    assert [found.of(spec) for spec in specs] == made
+    assert list(found.to_json()) == list(found)
+    with pytest.raises(KeyError):
+        found.of(KNN(1))
