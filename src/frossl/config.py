@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import math
 import tomllib
 import types
@@ -70,20 +69,12 @@ def _require(condition: bool, name: str, value: object, hint: str) -> None:
         raise ConfigError(name, value, hint)
 
 
-@functools.cache
-def _ranges(kind: type) -> dict[str, Range]:
-    """Return the ranges in the annotations of a dataclass, by field."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    return {
-        name: hint.__metadata__[0] for name, hint in hints.items() if typing.get_origin(hint) is Annotated
-    }
-
-
-def _require_ranges(settings: Any, prefix: str) -> None:
+def _require_ranges(settings: object, prefix: str) -> None:
     """Check the fields of a dataclass by the ranges in their annotations."""
-    for name, allowed in _ranges(type(settings)).items():
-        value = getattr(settings, name)
-        _require(allowed.holds(value), prefix + name, value, allowed.hint)
+    for name, hint in typing.get_type_hints(type(settings), include_extras=True).items():
+        if typing.get_origin(hint) is Annotated:
+            allowed, value = hint.__metadata__[0], getattr(settings, name)
+            _require(allowed.holds(value), prefix + name, value, allowed.hint)
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Augment:
         specs: Kinds of views.
         mean: Mean of each channel of the data, for values in [0, 1].
         std: Standard deviation of each channel.
-        kernel: `torch`, or `numba` for compiled loops (`fused`), used for color images on a CPU where all active
+        kernel: `torch`, or `numba` for compiled loops (`fused`), used for color images on a CPU if all active
             operations have a compiled form.
     """
 

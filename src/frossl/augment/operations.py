@@ -27,8 +27,8 @@ class Operation:
     name: ClassVar[str]
     """Name of the operation, and of the field of `ViewSpec` that holds its probability."""
     draws: ClassVar[range]
-    """Indices of its random numbers among those of a view; the first decides whether it is applied. They belong
-    to no other operation and never change, or runs would not repeat."""
+    """Indices of its random numbers among those of a view; the first decides whether it is applied. No other
+    operation has them, and they never change, or runs would not repeat."""
     compiled: ClassVar[bool] = False
     """Whether `fused` has a compiled form of it. Views with an active operation that has none are made by
     torch."""

@@ -30,7 +30,7 @@ class Plan:
     box: Tensor
     """int64 (P, 4): top, left, height, width of the crop."""
     parameters: Mapping[str, Parameters]
-    """Parameters of the operations by name: of those that are active and of those that have a compiled form."""
+    """Parameters of the operations by name: of all that are active or have a compiled form."""
 
     def rows(self, which: slice) -> Plan:
         """Return the parameters of some of the views."""

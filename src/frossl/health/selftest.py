@@ -144,7 +144,9 @@ def views(device: Device) -> SelfTestResult:
 
             found = fused_views(images, spec, chosen, mean=(0.0,) * 3, std=(1.0,) * 3)
         else:
-            found = standardize(make_views(images.to(device), spec, chosen.to(device)), (0.0,) * 3, (1.0,) * 3)
+            found = standardize(
+                make_views(images.to(device), spec, chosen.to(device)), (0.0,) * 3, (1.0,) * 3
+            )
         error = _magnitude((found.cpu().double().flatten(0, 1) - exact)[certain].abs().max())
         as_bytes = kernel == "torch" and device == "cpu" and stored >= LARGE_IMAGE_SIZE
         allowed = MAX_ROUNDED_PIXEL_ERROR if as_bytes else MAX_PIXEL_ERROR
