@@ -41,7 +41,7 @@ def planned(spec: ViewSpec):
 def test_every_operation_is_a_field_that_is_off_by_default():
     assert list(OPERATIONS) == [operation.name for operation in OPERATIONS.values()]
     assert {name: getattr(ViewSpec(), name) for name in OPERATIONS} == dict.fromkeys(OPERATIONS, 0.0)
-    assert [field.name for field in fields(ViewSpec) if field.type == "Share"] == list(OPERATIONS)
+    assert set(OPERATIONS) <= {field.name for field in fields(ViewSpec) if field.type == "Share"}
 
 
 def test_no_two_operations_share_a_random_number():
@@ -69,10 +69,11 @@ def test_an_operation_that_is_off_leaves_every_view_unchanged(name, channels, mo
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("kernel", ["torch", "numba"])
 def test_an_operation_changes_only_the_views_it_is_drawn_for_and_no_other_draw(name, kernel):
+    kernel = kernel if OPERATIONS[name].compiled else "torch"
     without, spec = (replace(EVERYTHING, **{name: share}) for share in (0.0, 0.4))
     before, after = planned(without), planned(spec)
     assert torch.equal(before.box, after.box)
-    for other in set(OPERATIONS) - {name}:
+    for other in before.parameters.keys() - {name}:
         assert all(map(torch.equal, before.parameters[other], after.parameters[other]))
     first = OPERATIONS[name].draws.start
     u = uniforms(seed=5, epoch=2, ids=IDS, views=torch.arange(3), count=first + 1)
@@ -86,7 +87,7 @@ def test_an_operation_changes_only_the_views_it_is_drawn_for_and_no_other_draw(n
 class Stripe(Operation):
     """An invented operation: one row of a view, at a random height, becomes black."""
 
-    name, draws = "stripe", range(50, 52)
+    name, draws = "stripe", range(200, 202)
 
     def draw(self, spec, chosen, u):
         return chosen, (u[:, 0] * spec.size).long()
@@ -137,11 +138,11 @@ def test_a_new_operation_is_applied_with_its_own_draw_and_after_the_others(with_
     for name, parts in plain.parameters.items():
         assert all(map(torch.equal, parts, chosen.parameters[name]))
     expected = make_views(images(), EVERYTHING, plain).flatten(0, 1)
-    u = uniforms(seed=5, epoch=2, ids=IDS, views=torch.arange(3), count=52).flatten(0, 1)
+    u = uniforms(seed=5, epoch=2, ids=IDS, views=torch.arange(3), count=202).flatten(0, 1)
     striped = 0
     for p in range(len(expected)):
-        if u[p, 50] < 0.6:
-            expected[p, :, int(u[p, 51] * 20)] = 0
+        if u[p, 200] < 0.6:
+            expected[p, :, int(u[p, 201] * 20)] = 0
             striped += 1
     assert 0 < striped < len(expected)
     assert torch.equal(made, expected)
