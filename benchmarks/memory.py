@@ -39,7 +39,7 @@ def one(batch: int, size: int, parts: int) -> dict:
     config = Config(
         network=Network("resnet18", stem="native"),
         train=Train(batch_size=batch, micro_batch_size=None if parts == 1 else batch // parts, device="cpu"),
-        views=(ViewSpec(size=size, count=2),),
+        views=(ViewSpec(size=size, count=2, flip=0.5, jitter=0.8, gray=0.2, blur=0.5),),
     )
     config = engine.settle(config, data)
     expected = engine.estimate_memory(config, engine.build_method(config), batch).of(batch // parts)

@@ -130,7 +130,11 @@ def table_d(rounds: int) -> list[dict]:
     for V in (2, 4, 8):
         config = demo(V, batch=1024)
         network = replace(config.network, width=0.25, stages=2, projector_hidden=512, projector_out=1024)
-        config = replace(config, network=network, views=(ViewSpec(size=16, count=V),))
+        config = replace(
+            config,
+            network=network,
+            views=(ViewSpec(size=16, count=V, flip=0.5, jitter=0.8, gray=0.2, blur=0.5),),
+        )
         configs = {name: replace(config, objective=Objective(name)) for name in ("frossl", "mmcr")}
         times = compare({name: engine_step(c, given=True) for name, c in configs.items()}, rounds)
         line = {

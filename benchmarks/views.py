@@ -33,7 +33,9 @@ from frossl.data.dataset import IMAGENET
 from frossl.types import Batch, Clock
 
 BATCH = 64
-SPEC = ViewSpec(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1, jitter=0.8, gray=0.2, blur=0.5)
+SPEC = ViewSpec(
+    flip=0.5, jitter=0.8, brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1, gray=0.2, blur=0.5
+)
 MEAN, STD = IMAGENET
 
 Make = Callable[[int], None]

@@ -47,7 +47,8 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_LR, weight_decay=1e-4)
 
 # ---------------------------------------------------------------- views: two random crops of every image
 
-views_of = Augment((ViewSpec(size=20, count=2, scale=(0.2, 1.0), blur=0.0),), mean=MEAN, std=STD)
+VIEW = ViewSpec(size=20, count=2, scale=(0.2, 1.0), flip=0.5, jitter=0.8, gray=0.2)
+views_of = Augment((VIEW,), mean=MEAN, std=STD)
 
 # ---------------------------------------------------------------- evaluation
 

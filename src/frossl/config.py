@@ -37,12 +37,12 @@ MAX_PROJECTOR_LAYERS = 64
 
 
 class Range(NamedTuple):
-    """Range of valid numbers, for annotations such as `Annotated[float, Range(...)]`."""
+    """Range of valid values, for annotations such as `Annotated[float, Range(...)]`."""
 
-    holds: Callable[[float], bool]
-    """Function that returns True for a valid number."""
+    holds: Callable[[Any], bool]
+    """Function that returns True for a valid value."""
     hint: str
-    """End of the error message for an invalid number."""
+    """End of the error message for an invalid value."""
 
 
 Weight = Annotated[float, Range(math.isfinite, "give a finite number")]
@@ -54,6 +54,14 @@ Inertia = Annotated[float, Range(lambda x: 0 <= x < 1, "give 0 or more, and less
 Count = Annotated[int, Range(lambda x: 1 <= x < 1 << 31, "give at least 1")]
 Several = Annotated[int, Range(lambda x: 2 <= x < 1 << 31, "give at least 2")]
 Length = Annotated[int, Range(lambda x: 0 <= x < 1 << 31, "give 0 or more")]
+Pixels = Annotated[int, Range(lambda x: 1 <= x <= MAX_WIDTH, f"give 1 to {MAX_WIDTH} pixels")]
+ViewCount = Annotated[int, Range(lambda x: 1 <= x <= 1000, "give 1 to 1000 views")]
+HueShift = Annotated[float, Range(lambda x: 0 <= x <= 0.5, "give 0 to 0.5 of the color circle")]
+Pair = tuple[float, float]
+ShareBounds = Annotated[Pair, Range(lambda x: 0 < x[0] <= x[1] <= 1, "give 0 < low ≤ high ≤ 1")]
+"""Bounds of a share that is drawn."""
+PositiveBounds = Annotated[Pair, Range(lambda x: 0 < x[0] <= x[1] < INF, "give 0 < low ≤ high, finite")]
+"""Bounds of a positive number that is drawn."""
 
 
 def _require(condition: bool, name: str, value: object, hint: str) -> None:
@@ -61,57 +69,54 @@ def _require(condition: bool, name: str, value: object, hint: str) -> None:
         raise ConfigError(name, value, hint)
 
 
+def _require_ranges(settings: object, prefix: str) -> None:
+    """Check the fields of a dataclass by the ranges in their annotations."""
+    for name, hint in typing.get_type_hints(type(settings), include_extras=True).items():
+        if typing.get_origin(hint) is Annotated:
+            allowed, value = hint.__metadata__[0], getattr(settings, name)
+            _require(allowed.holds(value), prefix + name, value, allowed.hint)
+
+
 @dataclass(frozen=True)
 class ViewSpec:
-    """Augmentation that makes the views of one kind. A view set is a tuple of these."""
+    """Augmentation that makes the views of one kind. A view set is a tuple of these.
 
-    size: int = 32
+    Random operations are off unless their probability is given.
+    """
+
+    size: Pixels = 32
     """Pixels along each side of a view."""
-    count: int = 1
+    count: ViewCount = 1
     """Number of views of this kind for each image."""
-    scale: tuple[float, float] = (0.08, 1.0)
+    scale: ShareBounds = (0.08, 1.0)
     """Range of the share of the image's area that a crop covers."""
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    ratio: PositiveBounds = (3 / 4, 4 / 3)
     """Range of a crop's aspect ratio, width over height."""
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
     """Interpolation that resizes a crop to the size of the view."""
-    flip: float = 0.5
+    flip: Share = 0.0
     """Probability of a horizontal flip."""
-    jitter: float = 0.8
+    jitter: Share = 0.0
     """Probability of color jitter: brightness, contrast, saturation and hue, in random order."""
-    brightness: float = 0.4
+    brightness: NotNegative = 0.4
     """Strength of the brightness jitter: the factor is drawn from 1 ± this."""
-    contrast: float = 0.4
+    contrast: NotNegative = 0.4
     """Strength of the contrast jitter: the factor is drawn from 1 ± this."""
-    saturation: float = 0.4
+    saturation: NotNegative = 0.4
     """Strength of the saturation jitter: the factor is drawn from 1 ± this."""
-    hue: float = 0.1
+    hue: HueShift = 0.1
     """Largest shift of the hue, as a share of the color circle; at most 0.5."""
-    gray: float = 0.2
+    gray: Share = 0.0
     """Probability that a view is converted to grayscale."""
-    blur: float = 0.5
+    blur: Share = 0.0
     """Probability of a Gaussian blur."""
-    sigma: tuple[float, float] = (0.1, 2.0)
+    sigma: PositiveBounds = (0.1, 2.0)
     """Range of the standard deviation of the blur, in pixels of the view."""
-    solarize: float = 0.0
+    solarize: Share = 0.0
     """Probability that a view is solarized."""
 
     def __post_init__(self) -> None:
-        _require(1 <= self.size <= MAX_WIDTH, "views.size", self.size, f"give 1 to {MAX_WIDTH} pixels")
-        _require(1 <= self.count <= 1000, "views.count", self.count, "give 1 to 1000 views")
-        low, high = self.scale
-        _require(0 < low <= high <= 1, "views.scale", self.scale, "give 0 < low ≤ high ≤ 1")
-        low, high = self.ratio
-        _require(0 < low <= high < INF, "views.ratio", self.ratio, "give 0 < low ≤ high, finite")
-        low, high = self.sigma
-        _require(0 < low <= high < INF, "views.sigma", self.sigma, "give 0 < low ≤ high, finite")
-        for name in ("flip", "jitter", "gray", "blur", "solarize"):
-            value = getattr(self, name)
-            _require(0 <= value <= 1, f"views.{name}", value, "a probability is between 0 and 1")
-        for name in ("brightness", "contrast", "saturation"):
-            value = getattr(self, name)
-            _require(0 <= value < INF, f"views.{name}", value, "a strength is finite and not negative")
-        _require(0 <= self.hue <= 0.5, "views.hue", self.hue, "give 0 to 0.5 of the color circle")
+        _require_ranges(self, "views.")
 
 
 @dataclass(frozen=True)

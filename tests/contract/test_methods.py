@@ -22,7 +22,7 @@ from frossl.methods import METHODS
 from frossl.networks import Prototypes, ema_update, make_teacher
 from frossl.objectives.swav import sinkhorn
 from frossl.types import Clock
-from tests.support.runs import SMALL_OPTIONS
+from tests.support.runs import SMALL_OPTIONS, USUAL
 
 CLASSES = {name: (entry.networks, bool(entry.objective().running(4))) for name, entry in METHODS.items()}
 ONE_PER_CLASS = [
@@ -34,7 +34,7 @@ What does not depend on these is tested for every objective in the other modules
 """
 
 
-def config(name: str, views: tuple[ViewSpec, ...] = (ViewSpec(size=16, count=2),)) -> Config:
+def config(name: str, views: tuple[ViewSpec, ...] = (ViewSpec(size=16, count=2, **USUAL),)) -> Config:
     return Config(
         data=Data("cifar10-mini"),
         network=Network(
@@ -66,7 +66,7 @@ def step(state, number: int):
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("V", [2, 4])
 def test_every_method_trains_and_every_trainable_parameter_moves(name, V, data):
-    state = state_of(config(name, (ViewSpec(size=16, count=V),)), data)
+    state = state_of(config(name, (ViewSpec(size=16, count=V, **USUAL),)), data)
     before = {key: p.detach().clone() for key, p in state.method.named_parameters() if p.requires_grad}
     for number in range(3):
         assert step(state, number).total.isfinite()
@@ -91,7 +91,7 @@ def test_a_state_dict_round_trip_gives_the_identical_next_step(name, data):
 
 @pytest.mark.parametrize("name", ONE_PER_CLASS)
 def test_two_sizes_of_views_work_or_are_refused(name, data):
-    crops = (ViewSpec(size=16, count=2), ViewSpec(size=12, count=3, scale=(0.05, 0.3)))
+    crops = (ViewSpec(size=16, count=2, **USUAL), ViewSpec(size=12, count=3, scale=(0.05, 0.3), **USUAL))
     if METHODS[name].networks.multi_crop:
         state = state_of(config(name, crops), data)
         for number in range(2):
@@ -147,7 +147,7 @@ def test_every_trainable_parameter_gets_a_gradient(name, data):
 
 @pytest.mark.parametrize("name", ONE_PER_CLASS)
 def test_views_forwarded_together_give_the_same_without_batchnorm(name, data):
-    views = (ViewSpec(size=16, count=3), ViewSpec(size=8, count=2))
+    views = (ViewSpec(size=16, count=3, **USUAL), ViewSpec(size=8, count=2, **USUAL))
     given = config(name, views if METHODS[name].networks.multi_crop else views[:1])
     given = replace(given, network=replace(given.network, backbone="vit_tiny_patch16_224", stages=None))
     state = state_of(given, data)
@@ -163,7 +163,7 @@ def test_views_forwarded_together_give_the_same_without_batchnorm(name, data):
 
 def test_batchnorm_sees_one_view_at_a_time_or_all_of_a_size(data):
     def statistics(together: bool) -> Tensor:
-        given = config("frossl", (ViewSpec(size=16, count=2),))
+        given = config("frossl", (ViewSpec(size=16, count=2, **USUAL),))
         state = state_of(replace(given, train=replace(given.train, together=together)), data)
         views = state.augment(state.loader.source.read(state.loader.ids(0)), state.loader.clock(0))
         state.method.project(views)
@@ -218,7 +218,7 @@ def seen_by(method, name: str) -> list[Tensor]:
 
 
 def test_swav_queues_the_newest_embeddings_of_the_global_views(data):
-    crops = (ViewSpec(size=16, count=2), ViewSpec(size=12, count=1))
+    crops = (ViewSpec(size=16, count=2, **USUAL), ViewSpec(size=12, count=1, **USUAL))
     state = state_of(config("swav", crops), data)
     z = seen_by(state.method, "z")
     for number in range(3):

@@ -16,7 +16,7 @@ from frossl.data import open_dataset
 from frossl.engine.launch import launch
 from frossl.engine.step import forward_backward, train_step
 from frossl.methods import METHODS
-from tests.support.runs import SMALL_OPTIONS
+from tests.support.runs import SMALL_OPTIONS, USUAL
 
 BATCH = 26  # 13 + 13, or 9 + 9 + 8
 SINGLE = ("frossl", "vicreg", "simclr")
@@ -33,7 +33,7 @@ def config(name: str, *, precision: str, micro: int | None) -> Config:
         objective=Objective(name, options),
         optim=Optim("sgd", base_lr=0.1) if precision == "64-true" else Optim("adamw", base_lr=0.01),
         train=Train(epochs=1, batch_size=BATCH, micro_batch_size=micro, precision=precision, device="cpu"),
-        views=(ViewSpec(size=12, count=3),),
+        views=(ViewSpec(size=12, count=3, **USUAL),),
     )
 
 

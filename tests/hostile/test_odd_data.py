@@ -20,6 +20,7 @@ import frossl
 from frossl.data import open_dataset
 from frossl.errors import InputError
 from tests.support.images import write_image
+from tests.support.runs import USUAL
 
 TINY: dict[str, Any] = {
     "backbone": "resnet18",
@@ -130,7 +131,7 @@ def test_arrays_of_images_are_read_in_their_own_order(tmp_path, shape, size):
 @pytest.mark.parametrize("shape", [(16, 16), (1, 1), (1, 200), (200, 1), (100, 100)])
 def test_a_crop_has_at_least_one_pixel(ratio, kernel, shape):
     """Ratios that no crop of these images has."""
-    spec = frossl.ViewSpec(size=8, count=2, ratio=ratio, scale=(0.5, 1.0))
+    spec = frossl.ViewSpec(size=8, count=2, ratio=ratio, scale=(0.5, 1.0), **USUAL)
     augment = frossl.Augment([spec], mean=(0.5,) * 3, std=(0.25,) * 3, kernel=kernel)
     images = torch.randint(0, 256, (4, 3, *shape), dtype=torch.uint8)
     batch, clock = frossl.Batch(images, torch.arange(4)), frossl.Clock(step=0, total=1, epoch=0, seed=0)

@@ -294,7 +294,8 @@ class TestTraining:
                 draws.append(head.score(scaled[rest], y[rest]))
             return np.mean(draws)
 
-        view = {"size": 8, "count": 2, "scale": [0.4, 1.0], "flip": 0.0, "blur": 0.0}  # a mirrored 2 is none
+        # no flip: a mirrored 2 is none
+        view = {"size": 8, "count": 2, "scale": [0.4, 1.0], "jitter": 0.8, "gray": 0.2}
         settings = {"network.stages": 2, "views": [view]}
         trained = accuracy(FroSSLEncoder(epochs=30, settings=settings).fit_transform(X))
         untrained = accuracy(FroSSLEncoder(epochs=1, lr=1e-9, settings=settings).fit_transform(X))

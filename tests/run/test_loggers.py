@@ -15,6 +15,7 @@ from frossl.config import Config, Data, Network, Optim, Train, ViewSpec
 from frossl.errors import InputError, TrainingError
 from frossl.runs import RunFolder
 from frossl.types import Callback
+from tests.support.runs import USUAL
 
 TINY = Config(
     data=Data("cifar10-mini"),
@@ -23,7 +24,7 @@ TINY = Config(
     ),
     optim=Optim(base_lr=0.01),
     train=Train(epochs=1, batch_size=32, log_every=2, checkpoint_every=2),
-    views=(ViewSpec(size=16, count=2),),
+    views=(ViewSpec(size=16, count=2, **USUAL),),
 )
 
 

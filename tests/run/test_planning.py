@@ -20,12 +20,12 @@ from frossl.errors import InputError
 from frossl.runs import RunFolder
 from tests.support import ROOT
 from tests.support.cli import call
-from tests.support.runs import read_lines
+from tests.support.runs import USUAL, read_lines
 
 SMALL = Config(
     network=Network("resnet18", width=0.125, projector_hidden=16, projector_out=8),
     train=Train(epochs=3, batch_size=8, device="cpu"),
-    views=(ViewSpec(size=16, count=2),),
+    views=(ViewSpec(size=16, count=2, **USUAL),),
 )
 
 
@@ -168,7 +168,8 @@ def test_memory_of_an_image_is_what_its_views_leave_in_the_graph():
     data = images()
 
     def an_image(**view: int) -> int:
-        config = replace(SMALL, network=replace(SMALL.network, stem="native"), views=(ViewSpec(**view),))
+        views = (ViewSpec(**view, **USUAL),)
+        config = replace(SMALL, network=replace(SMALL.network, stem="native"), views=views)
         config = engine.settle(config, data)
         return engine.estimate_memory(config, engine.build_method(config), 8).an_image
 

@@ -15,7 +15,7 @@ from frossl.config import Config, Optim, ViewSpec
 from frossl.engine import build_method
 from frossl.errors import InputError, TrainingError
 from frossl.methods import Method
-from tests.support.runs import SMALL, assert_same, read_lines, train, weights
+from tests.support.runs import SMALL, USUAL, assert_same, read_lines, train, weights
 
 
 def test_one_seed_gives_identical_weights_and_another_does_not(tmp_path):
@@ -169,7 +169,10 @@ def test_lars_and_views_of_two_sizes_move_every_weight(tmp_path):
     config = replace(
         SMALL,
         optim=Optim("lars", base_lr=0.3),
-        views=(ViewSpec(size=16, count=2), ViewSpec(size=12, count=2, scale=(0.1, 0.5))),
+        views=(
+            ViewSpec(size=16, count=2, **USUAL),
+            ViewSpec(size=12, count=2, scale=(0.1, 0.5), **USUAL),
+        ),
     )
     run = train(tmp_path / "a", config=config)
     before = build_method(run.config).state_dict()

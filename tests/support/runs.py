@@ -17,6 +17,8 @@ import frossl
 from frossl.config import Config, Data, Diagnostics, Network, Objective, Optim, Train, ViewSpec
 from tests.support.cli import FROSSL
 
+USUAL = {"flip": 0.5, "jitter": 0.8, "gray": 0.2, "blur": 0.5}
+"""Usual probabilities of the operations that make views."""
 SMALL = Config(
     data=Data("cifar10-mini"),
     network=Network(
@@ -24,7 +26,7 @@ SMALL = Config(
     ),
     optim=Optim(base_lr=0.01),
     train=Train(epochs=1, batch_size=512, log_every=2, checkpoint_every=4),
-    views=(ViewSpec(size=16, count=2),),
+    views=(ViewSpec(size=16, count=2, **USUAL),),
 )
 
 THREE_EPOCHS = replace(

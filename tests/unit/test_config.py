@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 
 import pytest
 
 from frossl.config import Config, Data, Network, Objective, Optim, Train, ViewSpec, parse_settings
 from frossl.errors import ConfigError, InputError
+from tests.support import ROOT
 
 FULL = Config(
     data=Data("photos ü", size=96),
@@ -78,6 +80,21 @@ def test_what_cannot_be_read_is_named_with_a_hint(text, words):
 def test_values_that_cannot_work_are_refused_by_name(kind, field, value):
     with pytest.raises(ConfigError, match=field):
         dataclasses.replace(kind(), **{field: value})
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["flip", "jitter", "gray", "blur", "solarize"])
+def test_probabilities_of_views_are_checked_by_their_annotation(name, value):
+    with pytest.raises(ConfigError, match=rf"views\.{name} = .*give 0 to 1"):
+        ViewSpec(**{name: value})
+
+
+def test_stored_views_name_every_operation():
+    """Their meaning does not change with the defaults, neither that of files of 0.1.0 nor of today's."""
+    stored = tomllib.loads((ROOT / "tests/fixtures/v0.1.0/run/config.toml").read_text())["views"]
+    assert all({"flip", "jitter", "gray", "blur", "solarize"} <= set(view) for view in stored)
+    written = tomllib.loads(FULL.to_toml())["views"]
+    assert all(set(view) == {field.name for field in dataclasses.fields(ViewSpec)} for view in written)
 
 
 def test_the_rate_is_linear_in_the_batch():

@@ -210,7 +210,7 @@ def test_data_without_labels_is_refused():
 
 def test_one_crop_of_the_whole_image_is_the_image(images_and_encoder):
     images, encoder = images_and_encoder
-    whole = ViewSpec(size=8, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=0.0)
+    whole = ViewSpec(size=8, scale=(1.0, 1.0), ratio=(1.0, 1.0))
     features, labels = bag_of_features(encoder, images, whole, crops=1)
     expected, same = extract(encoder, images)
     torch.testing.assert_close(features, expected)
@@ -219,7 +219,7 @@ def test_one_crop_of_the_whole_image_is_the_image(images_and_encoder):
 
 def test_a_bag_is_the_mean_over_crops_and_the_same_every_time(images_and_encoder):
     images, encoder = images_and_encoder
-    view = ViewSpec(size=8, scale=(0.25, 0.5), jitter=1.0, gray=1.0, blur=1.0)
+    view = ViewSpec(size=8, scale=(0.25, 0.5), flip=0.5, jitter=1.0, gray=1.0, blur=1.0)
     bag, _ = bag_of_features(encoder, images, view, crops=64)
     torch.testing.assert_close(bag, bag_of_features(encoder, images, view, crops=64)[0])
     # features are linear here, so the bag's mean color is that of the image, nearly: no color was changed

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from scipy import stats
 
-from frossl.augment.random import DRAWS, mix, uniforms
+from frossl.augment.random import mix, uniforms
 
 MASK = (1 << 64) - 1
+GOLDEN = 0x9E3779B97F4A7C15
+DRAWS = 42
 
 
 def mix_by_hand(x: int) -> int:
@@ -25,11 +28,28 @@ def test_mixing_equals_splitmix64_on_unbounded_integers():
 
 
 def test_first_output_of_splitmix64_with_seed_zero_is_the_published_one():
-    assert mix_by_hand(0x9E3779B97F4A7C15) == 0xE220A8397B1DCDAF
+    assert mix_by_hand(GOLDEN) == 0xE220A8397B1DCDAF
 
 
-def draw(seed=0, epoch=0, ids=(0,), views=(0,)):
-    return uniforms(seed=seed, epoch=epoch, ids=torch.tensor(ids), views=torch.tensor(views))
+def draw(seed=0, epoch=0, ids=(0,), views=(0,), count=DRAWS):
+    ids, views = torch.tensor(ids), torch.tensor(views)
+    return uniforms(seed=seed, epoch=epoch, ids=ids, views=views, count=count)
+
+
+def draw_by_hand(seed: int, epoch: int, id: int, view: int, index: int) -> float:
+    key = seed
+    for counter in (epoch, id, view):
+        key = mix_by_hand((key * GOLDEN + GOLDEN) & MASK) ^ counter
+    key = mix_by_hand((key * GOLDEN + GOLDEN) & MASK)
+    return (mix_by_hand((key + index * GOLDEN) & MASK) >> 40) / (1 << 24)
+
+
+@pytest.mark.parametrize("count", [1, 42, 100])
+def test_numbers_equal_the_hash_on_unbounded_integers_for_any_count(count):
+    """However many numbers later operations append, those before them stay."""
+    seed, epoch, ids, views = 2**31 - 1, 7, (0, 12, 1 << 40), (0, 3)
+    expected = [[[draw_by_hand(seed, epoch, i, v, k) for k in range(count)] for i in ids] for v in views]
+    assert draw(seed, epoch, ids, views, count).tolist() == expected
 
 
 def test_numbers_do_not_depend_on_the_company_they_are_drawn_in():

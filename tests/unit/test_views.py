@@ -19,6 +19,7 @@ from frossl.augment.geometry import LARGE_IMAGE_SIZE, crop_resize_flip
 from frossl.augment.photometry import blur, brightness, contrast, gray, hue, jitter, saturation, solarize
 from frossl.errors import InputError
 from frossl.types import Batch, Clock
+from tests.support.runs import USUAL
 
 CLOCK = Clock(step=0, total=10, epoch=2, seed=5)
 
@@ -38,12 +39,15 @@ def floats() -> Tensor:
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
 @pytest.mark.parametrize("size", [16, 24, 48])
 def test_crop_resize_flip_equals_torchvision(images, size, interpolation):
-    spec = ViewSpec(size=size, count=2, scale=(0.05, 1.0), interpolation=interpolation)
+    spec = ViewSpec(size=size, count=2, scale=(0.05, 1.0), interpolation=interpolation, flip=0.5)
     chosen = plan(spec, torch.arange(12), torch.arange(2), CLOCK, height=40, width=31)
-    assert chosen.flip.any()
-    assert not chosen.flip.all()
+    (flips,) = chosen.parameters["flip"]
+    assert flips.any()
+    assert not flips.all()
     ours = crop_resize_flip(images, chosen, size=size, interpolation=interpolation)
-    for p, (box, flip) in enumerate(zip(chosen.box.tolist(), chosen.flip.tolist(), strict=True)):
+    for p, (box, flip) in enumerate(
+        zip(chosen.box.tolist(), chosen.parameters["flip"][0].tolist(), strict=True)
+    ):
         theirs = classic.resized_crop(
             images[p % 12].float() / 255, *box, [size, size], InterpolationMode(interpolation), antialias=True
         ).clamp(0, 1)
@@ -57,10 +61,12 @@ def test_large_images_are_cropped_and_resized_as_torchvision_does_it(size, inter
     """To one step of 255 for uint8 images, to one and a half for floats: pixels are rounded to bytes."""
     images = torch.nn.functional.interpolate(torch.rand(4, 3, 9, 9), (150, 130), mode="bicubic").clamp(0, 1)
     images = (images * 255).round().byte()
-    spec = ViewSpec(size=size, count=2, scale=(0.05, 1.0), interpolation=interpolation)
+    spec = ViewSpec(size=size, count=2, scale=(0.05, 1.0), interpolation=interpolation, flip=0.5)
     chosen = plan(spec, torch.arange(4), torch.arange(2), CLOCK, height=150, width=130)
     ours = crop_resize_flip(images, chosen, size=size, interpolation=interpolation)
-    for p, (box, flip) in enumerate(zip(chosen.box.tolist(), chosen.flip.tolist(), strict=True)):
+    for p, (box, flip) in enumerate(
+        zip(chosen.box.tolist(), chosen.parameters["flip"][0].tolist(), strict=True)
+    ):
         how = InterpolationMode(interpolation)
         theirs = classic.resized_crop(images[p % 4], *box, [size, size], how, antialias=True)
         exact = classic.resized_crop(images[p % 4] / 255, *box, [size, size], how, antialias=True).clamp(0, 1)
@@ -79,8 +85,8 @@ def test_compiled_loops_make_the_views_that_matrices_make(stored, size, interpol
     images = torch.nn.functional.interpolate(torch.rand(24, 3, 7, 9), stored, mode="bicubic").clamp(0, 1)
     batch = Batch((images * 255).round().byte(), torch.arange(24))
     specs = [
-        ViewSpec(size=size, count=2, solarize=0.3, hue=0.5, interpolation=interpolation, **part)
-        for part in ({"jitter": 0.0, "gray": 0.0, "blur": 0.0}, {"saturation": 0.9, "blur": 0.4})
+        ViewSpec(size=size, count=2, flip=0.5, solarize=0.3, hue=0.5, interpolation=interpolation, **part)
+        for part in ({}, {"jitter": 0.8, "saturation": 0.9, "gray": 0.2, "blur": 0.4})
     ]
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -132,13 +138,14 @@ def test_jitter_applies_the_four_adjustments_in_each_images_own_order(floats):
     classics = (
         classic.adjust_brightness, classic.adjust_contrast, classic.adjust_saturation, classic.adjust_hue,
     )  # fmt: skip
-    ours = jitter(floats, chosen.jitter, chosen.order)
+    amounts, order = chosen.parameters["jitter"]
+    ours = jitter(floats, amounts, order)
     untouched = 0
     for p in range(12):
         theirs = floats[p]
-        for which in chosen.order[p].tolist():
-            theirs = classics[which](theirs, chosen.jitter[p, which].item())
-        untouched += chosen.jitter[p].tolist() == [1, 1, 1, 0]
+        for which in order[p].tolist():
+            theirs = classics[which](theirs, amounts[p, which].item())
+        untouched += amounts[p].tolist() == [1, 1, 1, 0]
         torch.testing.assert_close(ours[p], theirs, rtol=0, atol=1e-5)
     assert 0 < untouched < 12
 
@@ -166,7 +173,7 @@ def test_blur_equals_torchvision_where_chosen(size):
 
 def test_one_channel_works():
     images = torch.randint(0, 256, (4, 1, 28, 28), dtype=torch.uint8)
-    spec = ViewSpec(size=20, count=2, hue=0.1, gray=0.5)
+    spec = ViewSpec(size=20, count=2, **{**USUAL, "gray": 0.5})
     (views,) = Augment((spec,), mean=(0.5,), std=(0.5,))(Batch(images, torch.arange(4)), CLOCK)
     assert views.shape == (2, 4, 1, 20, 20)
     assert views.isfinite().all()
@@ -190,8 +197,13 @@ def test_crop_boxes_are_distributed_as_torchvisions(images):
 
 def test_all_other_parameters_are_distributed_as_torchvisions():
     count = 6000
-    spec = ViewSpec(jitter=1.0, brightness=0.8, contrast=0.6, saturation=0.4, hue=0.2, solarize=0.3)
-    ours = plan(spec, torch.arange(count // 2), torch.arange(2), CLOCK, height=40, width=40)
+    spec = ViewSpec(**USUAL, brightness=0.8, contrast=0.6, saturation=0.4, hue=0.2, solarize=0.3)
+
+    def drawn_with(spec: ViewSpec, images: int, views: int) -> list[Tensor]:
+        chosen = plan(spec, torch.arange(images), torch.arange(views), CLOCK, height=40, width=40)
+        return [part for parts in chosen.parameters.values() for part in parts]
+
+    flips, amounts, order, grays, sigma, solarized = drawn_with(replace(spec, jitter=1.0), count // 2, 2)
     torch.manual_seed(0)
     strengths = (spec.brightness, spec.contrast, spec.saturation)
     jitter = ColorJitter(*strengths, spec.hue)
@@ -199,31 +211,32 @@ def test_all_other_parameters_are_distributed_as_torchvisions():
     drawn = [ColorJitter.get_params(*ranges) for _ in range(count)]
     for part in range(4):
         theirs = [draw[part + 1] for draw in drawn]
-        assert stats.ks_2samp(ours.jitter[:, part], theirs).pvalue > 1e-3
+        assert stats.ks_2samp(amounts[:, part], theirs).pvalue > 1e-3
     orders = [
         torch.unique(order, dim=0, return_counts=True)[1]
-        for order in (ours.order, torch.stack([draw[0] for draw in drawn]))
+        for order in (order, torch.stack([draw[0] for draw in drawn]))
     ]
     assert [len(counts) for counts in orders] == [24, 24]
     assert stats.chi2_contingency(torch.stack(orders).numpy()).pvalue > 1e-3
-    blurred = ours.sigma[ours.sigma > 0]
+    blurred = sigma[sigma > 0]
     theirs = [GaussianBlur.get_params(*spec.sigma) for _ in range(len(blurred))]
     assert stats.ks_2samp(blurred, theirs).pvalue > 1e-3
-    spec = replace(spec, jitter=0.8)
-    sometimes = plan(spec, torch.arange(count), torch.arange(1), CLOCK, height=40, width=40)
+    sometimes = drawn_with(spec, count, 1)[1]
     for chosen, share in (
-        (ours.flip, spec.flip),
-        (ours.gray, spec.gray),
-        (ours.sigma > 0, spec.blur),
-        (ours.solarize, spec.solarize),
-        (sometimes.jitter[:, 3] != 0, 0.8),
+        (flips, spec.flip),
+        (grays, spec.gray),
+        (sigma > 0, spec.blur),
+        (solarized, spec.solarize),
+        (sometimes[:, 3] != 0, spec.jitter),
     ):
         assert stats.binomtest(int(chosen.sum()), count, share).pvalue > 1e-3
 
 
 def test_parameters_of_a_view_are_independent_of_each_other():
-    chosen = plan(ViewSpec(jitter=1.0), torch.arange(5000), torch.arange(1), CLOCK, height=40, width=40)
-    columns = [chosen.flip, chosen.gray, chosen.sigma, *chosen.jitter.T, *chosen.box.T[:2]]
+    spec = ViewSpec(**{**USUAL, "jitter": 1.0})
+    chosen = plan(spec, torch.arange(5000), torch.arange(1), CLOCK, height=40, width=40)
+    parts = [chosen.parameters[name][0] for name in ("flip", "gray", "blur")]
+    columns = [*parts, *chosen.parameters["jitter"][0].T, *chosen.box.T[:2]]
     correlations = torch.corrcoef(torch.stack([column.double() for column in columns])).fill_diagonal_(0)
     correlations[-2:, -2:] = 0  # where a crop lies: large ones are near the corner both ways
     assert correlations.abs().max() < 4.5 / 5000**0.5
@@ -236,7 +249,7 @@ def test_crops_that_never_fit_fall_back_to_the_center():
 
 
 def test_views_depend_on_seed_epoch_id_and_view_only(images):
-    specs = (*view_set("asymmetric", size=24, views=3), ViewSpec(size=16, count=2))
+    specs = (*view_set("asymmetric", size=24, views=3), ViewSpec(size=16, count=2, **USUAL))
     augment = Augment(specs, mean=(0.5,) * 3, std=(0.25,) * 3)
     ids = torch.tensor([7, 3, 900, 12, 44, 5, 6, 1, 0, 2, 10, 11])
     alone = augment(Batch(images, ids), CLOCK)
@@ -259,7 +272,9 @@ def test_views_depend_on_seed_epoch_id_and_view_only(images):
 
 def test_view_sets_give_their_views_largest_first(images):
     augment = Augment(
-        (ViewSpec(size=16, count=3), ViewSpec(size=24, count=2)), mean=(0.5,) * 3, std=(0.25,) * 3
+        (ViewSpec(size=16, count=3, **USUAL), ViewSpec(size=24, count=2, **USUAL)),
+        mean=(0.5,) * 3,
+        std=(0.25,) * 3,
     )
     views = augment(Batch(images, torch.arange(12)), CLOCK)
     assert [tuple(v.shape) for v in views] == [(2, 12, 3, 24, 24), (3, 12, 3, 16, 16)]

@@ -1,7 +1,7 @@
 """Augmentation: uint8 images -> float views, batched and on any device.
 
-Every random number is a function of (seed, epoch, id, view). The order is crop, resize, flip; jitter, gray,
-blur, solarize; then standardization by mean and standard deviation.
+Every random number is a function of (seed, epoch, id, view). A view is a crop, resized and flipped; then the
+other operations are applied in the order of `operations`; then it is standardized by mean and deviation.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from frossl.augment.geometry import crop_resize_flip
+from frossl.augment.operations import Operation, active_operations
 from frossl.augment.own import OwnViews, Transform
-from frossl.augment.photometry import blur, gray, jitter, solarize
 from frossl.augment.plan import Plan, one_thread, plan
 from frossl.augment.sets import VIEW_SETS, share_out, view_set
 from frossl.augment.sheet import view_sheet
@@ -52,8 +52,8 @@ def make_views(images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
 
     Args:
         images: uint8 (N, C, H, W).
-        spec: Size and interpolation of the views, and their largest blur.
-        chosen: Parameters of V·N views, in the order (view, image).
+        spec: Specification of the views.
+        chosen: Plan of V·N views of that specification, in the order (view, image).
 
     Returns:
         Views (V, N, C, S, S), float in [0, 1].
@@ -62,19 +62,19 @@ def make_views(images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
     which = torch.arange(P, device=images.device) % N
     chunk = P if images.device.type != "cpu" else max(1, CHUNK_BYTES // (4 * C * size * size))
     views = torch.empty(P, C, size, size, device=images.device)
+    operations = active_operations(spec)
     for start in range(0, P, chunk):
         rows = slice(start, start + chunk)
-        views[rows] = _apply(images[which[rows]], spec, chosen.rows(rows))
+        views[rows] = _apply(operations, images[which[rows]], spec, chosen.rows(rows))
     return views.view(-1, N, C, size, size)
 
 
-def _apply(images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
+def _apply(operations: Sequence[Operation], images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
     """Make one view of each image."""
     views = crop_resize_flip(images, chosen, size=spec.size, interpolation=spec.interpolation)
-    views = jitter(views, chosen.jitter, chosen.order)
-    views = gray(views, chosen.gray)
-    views = blur(views, chosen.sigma, largest=spec.sigma[1])
-    return solarize(views, chosen.solarize)
+    for operation in operations:
+        views = operation.apply(views, chosen.parameters[operation.name], spec)
+    return views
 
 
 class Augment:
@@ -84,7 +84,8 @@ class Augment:
         specs: Kinds of views.
         mean: Mean of each channel of the data, for values in [0, 1].
         std: Standard deviation of each channel.
-        kernel: `torch`, or `numba` for compiled loops (`fused`), used for color images on a CPU.
+        kernel: `torch`, or `numba` for compiled loops (`fused`), used for color images on a CPU if all active
+            operations have a compiled form.
     """
 
     def __init__(
@@ -118,7 +119,8 @@ class Augment:
             raise InputError(f"images are {images.dtype} {shape}; give uint8 (N, {channels}, H, W), 0 to 255")
 
     def _views(self, images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
-        if self.kernel == "numba" and images.device.type == "cpu" and images.shape[1] == 3:
+        in_color = images.device.type == "cpu" and images.shape[1] == 3
+        if self.kernel == "numba" and in_color and all(o.compiled for o in active_operations(spec)):
             from frossl.augment.fused import fused_views  # numba is an optional dependency
 
             return fused_views(images, spec, chosen, mean=self.mean, std=self.std)

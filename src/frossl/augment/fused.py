@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -21,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from frossl.augment.photometry import LUMA
-from frossl.augment.plan import UNCHANGED, Plan
+from frossl.augment.photometry import LUMA, UNCHANGED
+from frossl.augment.plan import Plan
 from frossl.config import ViewSpec
 
 Floats = NDArray[np.float32]
@@ -48,6 +47,8 @@ NO_FACTOR, NO_SHIFT = UNCHANGED[0], UNCHANGED[3]
 """Amounts of a jitter that leave an image unchanged: a factor, and a hue shift."""
 ROW_PADDING = 8
 """Elements added to each row: rows of a power of two bytes would share few cache sets when transposed."""
+COMPILED = ("flip", "jitter", "gray", "blur", "solarize")
+"""Operations that have a compiled form here, in the order of the parameters of `_make_range`."""
 PIXELS_PER_TASK = 100_000
 """Pixels of views in a task of a thread, about a millisecond; small tasks balance views of unequal cost."""
 
@@ -76,7 +77,8 @@ def fused_views(
     out = np.empty((P, C, size, size), np.float32)  # numpy requests large pages: fewer page faults
     source = images.contiguous().numpy()
     moments = [np.array(mean, np.float32), 1 / np.array(std, np.float32)]
-    arguments: list[Any] = [getattr(chosen, part.name).numpy() for part in fields(Plan)]
+    arguments: list[Any] = [chosen.box.numpy()]
+    arguments += [part.numpy() for name in COMPILED for part in chosen.parameters[name]]
     arguments += [spec.interpolation == "bicubic", *moments, out]
     taps = 4 * math.ceil((4 * max(1.0, max(images.shape[-2:]) / size) + 2) / 4)
     views_per_task = max(1, PIXELS_PER_TASK // size**2)

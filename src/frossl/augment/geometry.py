@@ -64,12 +64,13 @@ def crop_resize_flip(images: Tensor, plan: Plan, *, size: int, interpolation: st
     """
     if images.device.type == "cpu" and max(images.shape[-2:]) >= LARGE_IMAGE_SIZE:
         return _one_by_one(images, plan, size=size, interpolation=interpolation)
+    (flip,) = plan.parameters["flip"]
     images = images.float() / 255
     N, C, H, W = images.shape
     top, left, height, width = plan.box.unbind(1)
     down = interpolation_matrices(top, height, source=H, size=size, interpolation=interpolation)
     across = interpolation_matrices(left, width, source=W, size=size, interpolation=interpolation)
-    across = torch.where(plan.flip[:, None, None], across.flip(1), across)
+    across = torch.where(flip[:, None, None], across.flip(1), across)
     V = len(plan.box) // N
     rows = down.view(V, N, 1, size, H) @ images  # (V, N, C, size, W)
     views = rows @ across.mT.reshape(V, N, 1, W, size)
@@ -80,8 +81,9 @@ def _one_by_one(images: Tensor, plan: Plan, *, size: int, interpolation: str) ->
     """Resize image by image; equal to the matrices up to 1.5 / 255, as pixels are rounded to bytes."""
     N, C = images.shape[:2]
     views = torch.empty(len(plan.box), C, size, size, dtype=torch.uint8)
+    (flips,) = plan.parameters["flip"]
     for p, ((top, left, height, width), flip) in enumerate(
-        zip(plan.box.tolist(), plan.flip.tolist(), strict=True)
+        zip(plan.box.tolist(), flips.tolist(), strict=True)
     ):
         crop = images[p % N, None, :, top : top + height, left : left + width]
         view = F.interpolate(crop, (size, size), mode=interpolation, antialias=True)[0]

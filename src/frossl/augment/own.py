@@ -62,7 +62,8 @@ class OwnViews:
                 raise InputError(
                     f"the transform changes {batch.images.shape[1]} channels to {views.shape[2]}; keep them"
                 )
-        return tuple(ViewSpec(size=views.shape[-1], count=len(views)) for views in made)
+        # crops of a bag of features are flipped
+        return tuple(ViewSpec(size=views.shape[-1], count=len(views), flip=0.5) for views in made)
 
     def _views_of(self, image: Tensor, id: int, clock: Clock) -> list[Tensor]:
         views: list[Tensor] = []

@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from frossl.augment.plan import UNCHANGED
-
 LUMA = (0.2989, 0.587, 0.114)
 """Weights of red, green and blue in the luma (ITU-R BT.601)."""
+UNCHANGED = (1.0, 1.0, 1.0, 0.0)
+"""Amounts of brightness, contrast, saturation and hue that leave an image unchanged."""
 BLUR_BLOCK = 32
 """Rows that are blurred at a time, so that zeros far from the diagonal are not multiplied."""
 
@@ -64,7 +64,7 @@ def hue(images: Tensor, shift: Tensor) -> Tensor:
 
 
 ADJUSTMENTS = (brightness, contrast, saturation, hue)
-"""Adjustments of a color jitter, in the order of `Plan.jitter`."""
+"""Adjustments of a color jitter, in the order of `UNCHANGED`."""
 
 
 def jitter(images: Tensor, amounts: Tensor, order: Tensor) -> Tensor:

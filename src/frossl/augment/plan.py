@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from frossl.augment.random import CROP_ATTEMPTS, Draw, uniforms
+from frossl.augment.operations import OPERATIONS, Parameters
+from frossl.augment.random import uniforms
 from frossl.config import ViewSpec
 from frossl.types import Clock
 
-UNCHANGED = (1.0, 1.0, 1.0, 0.0)
-"""Amounts of brightness, contrast, saturation and hue that leave an image unchanged."""
-ORDERS = tuple(itertools.permutations(range(4)))
-"""Possible orders of brightness, contrast, saturation and hue."""
+CROP_ATTEMPTS = 10
+"""Number of random crops that are tried for one that fits."""
+TOP, LEFT, AREA, RATIO = 11, 12, 16, 32
+"""Indices of the random numbers of a crop; `CROP_ATTEMPTS` of them from `AREA` and from `RATIO` on."""
+CROP_DRAWS = range(TOP, RATIO + CROP_ATTEMPTS)
+"""Indices that belong to the crop."""
 
 
 @dataclass(frozen=True)
@@ -27,22 +29,20 @@ class Plan:
 
     box: Tensor
     """int64 (P, 4): top, left, height, width of the crop."""
-    flip: Tensor
-    """bool (P,): whether the view is flipped horizontally."""
-    jitter: Tensor
-    """float (P, 4): factors of brightness, contrast, saturation (1: unchanged), hue shift (0: unchanged)."""
-    order: Tensor
-    """int64 (P, 4): order in which the four adjustments of `jitter` are applied."""
-    gray: Tensor
-    """bool (P,): whether the view is converted to gray."""
-    sigma: Tensor
-    """float (P,): standard deviation of the blur in pixels of the view; 0 for none."""
-    solarize: Tensor
-    """bool (P,): whether the view is solarized."""
+    parameters: Mapping[str, Parameters]
+    """Parameters of the operations by name: of all that are active or have a compiled form."""
 
     def rows(self, which: slice) -> Plan:
         """Return the parameters of some of the views."""
-        return Plan(*(getattr(self, part.name)[which] for part in fields(self)))
+        return self._each(lambda part: part[which])
+
+    def to(self, device: torch.device | str) -> Plan:
+        """Return the plan on a device."""
+        return self._each(lambda part: part.to(device))
+
+    def _each(self, function: Callable[[Tensor], Tensor]) -> Plan:
+        parameters = {name: tuple(map(function, parts)) for name, parts in self.parameters.items()}
+        return Plan(function(self.box), parameters)
 
 
 @contextmanager
@@ -74,48 +74,27 @@ def plan(spec: ViewSpec, ids: Tensor, views: Tensor, clock: Clock, *, height: in
         height: Height of the images in pixels.
         width: Width of the images in pixels.
     """
-    u = uniforms(seed=clock.seed, epoch=clock.epoch, ids=ids, views=views).flatten(0, 1)  # (P, DRAWS)
-
-    def between(draw: Draw, low: float, high: float) -> Tensor:
-        return low + u[:, draw] * (high - low)
-
-    def strength(draw: Draw, amount: float) -> Tensor:
-        return between(draw, max(0.0, 1 - amount), 1 + amount)
-
-    jittered = u[:, Draw.JITTER] < spec.jitter
-    factors = torch.stack(
-        [
-            strength(Draw.BRIGHTNESS, spec.brightness),
-            strength(Draw.CONTRAST, spec.contrast),
-            strength(Draw.SATURATION, spec.saturation),
-            between(Draw.HUE, -spec.hue, spec.hue),
-        ],
-        dim=1,
-    )
-    orders = torch.tensor(ORDERS, device=u.device)
+    operations = [o for o in OPERATIONS.values() if o.compiled or o.active(spec)]
+    count = max(draws.stop for draws in (CROP_DRAWS, *(operation.draws for operation in operations)))
+    u = uniforms(seed=clock.seed, epoch=clock.epoch, ids=ids, views=views, count=count).flatten(0, 1)
     return Plan(
         box=_crop_boxes(spec, u, height=height, width=width),
-        flip=u[:, Draw.FLIP] < spec.flip,
-        jitter=torch.where(jittered[:, None], factors, factors.new_tensor(UNCHANGED)),
-        order=orders[(u[:, Draw.ORDER] * len(ORDERS)).long()],
-        gray=u[:, Draw.GRAY] < spec.gray,
-        sigma=between(Draw.SIGMA, *spec.sigma) * (u[:, Draw.BLUR] < spec.blur),
-        solarize=u[:, Draw.SOLARIZE] < spec.solarize,
+        parameters={operation.name: operation.parameters(spec, u) for operation in operations},
     )
 
 
 def _crop_boxes(spec: ViewSpec, u: Tensor, *, height: int, width: int) -> Tensor:
     """Draw ten crops of random area and ratio; return the first that fits, else the largest central crop."""
-    area = spec.scale[0] + u[:, Draw.AREA : Draw.AREA + CROP_ATTEMPTS] * (spec.scale[1] - spec.scale[0])
+    area = spec.scale[0] + u[:, AREA : AREA + CROP_ATTEMPTS] * (spec.scale[1] - spec.scale[0])
     low, high = math.log(spec.ratio[0]), math.log(spec.ratio[1])
-    ratio = torch.exp(low + u[:, Draw.RATIO : Draw.RATIO + CROP_ATTEMPTS] * (high - low))
+    ratio = torch.exp(low + u[:, RATIO : RATIO + CROP_ATTEMPTS] * (high - low))
     area = area * (height * width)
     w, h = (area * ratio).sqrt().round().long(), (area / ratio).sqrt().round().long()
     fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
     first = fits.long().argmax(1, keepdim=True)  # argmax gives the first of the largest
     w, h = w.gather(1, first)[:, 0], h.gather(1, first)[:, 0]
-    top = (u[:, Draw.TOP] * (height - h + 1)).long()
-    left = (u[:, Draw.LEFT] * (width - w + 1)).long()
+    top = (u[:, TOP] * (height - h + 1)).long()
+    left = (u[:, LEFT] * (width - w + 1)).long()
 
     in_ratio = min(max(width / height, spec.ratio[0]), spec.ratio[1])
     central_w = min(width, max(1, round(height * in_ratio)))

@@ -6,37 +6,8 @@ worker, rank or order. The mixing step is the 64-bit finalizer of SplitMix64 (St
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 import torch
 from torch import Tensor
-
-CROP_ATTEMPTS = 10
-"""Number of random crops that are tried for one that fits."""
-
-
-class Draw(IntEnum):
-    """Index of a random number of a view. Appending is safe; reordering changes every run."""
-
-    FLIP = 0
-    JITTER = 1
-    BRIGHTNESS = 2
-    CONTRAST = 3
-    SATURATION = 4
-    HUE = 5
-    ORDER = 6
-    GRAY = 7
-    BLUR = 8
-    SIGMA = 9
-    SOLARIZE = 10
-    TOP = 11
-    LEFT = 12
-    AREA = 16  # CROP_ATTEMPTS numbers from here
-    RATIO = 32  # CROP_ATTEMPTS numbers from here
-
-
-DRAWS = Draw.RATIO + CROP_ATTEMPTS
-"""Number of random numbers of a view."""
 
 
 def _signed(value: int) -> int:
@@ -61,22 +32,23 @@ def mix(x: Tensor) -> Tensor:
     return x ^ _shift_right(x, 31)
 
 
-def uniforms(*, seed: int, epoch: int, ids: Tensor, views: Tensor) -> Tensor:
-    """Return every random number of views of images.
+def uniforms(*, seed: int, epoch: int, ids: Tensor, views: Tensor, count: int) -> Tensor:
+    """Return the first random numbers of views of images. They are the same for every `count`.
 
     Args:
         seed: Seed of the run.
         epoch: Epoch, counted from 0.
         ids: Ids of the images, int64 (N,).
         views: Numbers of the views, int64 (V,).
+        count: How many random numbers of each view.
 
     Returns:
-        Numbers in [0, 1), float32 (V, N, DRAWS).
+        Numbers in [0, 1), float32 (V, N, count).
     """
     key = torch.tensor(seed, dtype=torch.int64, device=ids.device)
     for counter in (torch.full_like(key, epoch), ids[None, :, None], views.to(ids)[:, None, None]):
         key = mix(key * GOLDEN + GOLDEN) ^ counter
-    draws = torch.arange(DRAWS, dtype=torch.int64, device=ids.device)
+    draws = torch.arange(count, dtype=torch.int64, device=ids.device)
     bits = _shift_right(mix(mix(key * GOLDEN + GOLDEN) + draws * GOLDEN), 40)  # 24 bits: exact in float32
     return bits.float() / (1 << 24)
 

@@ -10,17 +10,16 @@ from frossl.errors import InputError, unknown
 NOMINAL_SIZE = 224
 """Size in pixels of the full views of `VIEW_SETS`."""
 
-_STRONG = ViewSpec(size=NOMINAL_SIZE, brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2)
-_MILD = ViewSpec(size=NOMINAL_SIZE, brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
-_GENTLE = ViewSpec(
-    size=NOMINAL_SIZE, scale=(0.2, 1.0), brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, blur=0.0
-)
+_USUAL = ViewSpec(size=NOMINAL_SIZE, flip=0.5, jitter=0.8, gray=0.2)
+_STRONG = replace(_USUAL, brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, blur=0.5)
+_MILD = replace(_USUAL, brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
+_GENTLE = replace(_USUAL, scale=(0.2, 1.0), brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)
 
 VIEW_SETS: dict[str, tuple[ViewSpec, ...]] = {
     # the paper's sets; with two entries, each makes half of the views
     "symmetric": (_STRONG,),
     "asymmetric": (replace(_MILD, blur=1.0), replace(_MILD, blur=0.1, solarize=0.2)),
-    "weak": (_MILD,),
+    "weak": (replace(_MILD, blur=0.5),),
     # for short runs on small images: chosen on a validation split, see docs/decisions.md
     "gentle": (_GENTLE,),
     # two views of most of the image and six of small parts of it
@@ -29,7 +28,7 @@ VIEW_SETS: dict[str, tuple[ViewSpec, ...]] = {
         replace(_GENTLE, count=6, size=96, scale=(0.05, 0.25)),
     ),
     # many small patches, as in EMP-SSL
-    "patches": (replace(_MILD, count=20, size=144, scale=(0.25, 0.25), ratio=(1.0, 1.0), blur=0.0),),
+    "patches": (replace(_MILD, count=20, size=144, scale=(0.25, 0.25), ratio=(1.0, 1.0)),),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -46,14 +45,20 @@ def bag_of_features(encoder: Encoder, images: Labelled, view: ViewSpec, *, crops
     Args:
         encoder: The encoder, whose mean and standard deviation standardize the crops.
         images: The images and their labels.
-        view: Scale, aspect ratio and flips of the crops; its color augmentations are not applied.
+        view: Scale, aspect ratio and flips of the crops; its other operations are not applied.
         crops: Number of crops per image. The crops are the same in every call.
 
     Returns:
         Features (N, F) and labels (N,), as from `extract`.
     """
     clock = Clock(step=0, total=1, epoch=0, seed=0)
-    spec = replace(view, jitter=0.0, gray=0.0, blur=0.0, solarize=0.0)
+    spec = ViewSpec(
+        size=view.size,
+        scale=view.scale,
+        ratio=view.ratio,
+        interpolation=view.interpolation,
+        flip=view.flip,
+    )
     mean, std = encoder.mean.flatten().tolist(), encoder.std.flatten().tolist()
 
     def features(batch: Batch) -> Tensor:

@@ -43,7 +43,7 @@ class SupervisedData:
             Random crops and flips (N, C, S, S), their labels (N,), and the clock of the step.
         """
         device = encoder.mean.device
-        spec = ViewSpec(size=encoder.size, jitter=0.0, gray=0.0, blur=0.0)
+        spec = ViewSpec(size=encoder.size, scale=(0.08, 1.0), flip=0.5)
         mean, std = encoder.mean.flatten().tolist(), encoder.std.flatten().tolist()
         crop = Augment((spec,), mean=mean, std=std, kernel=self.kernel)
         batches = -(-len(images.ids) // self.batch_size)

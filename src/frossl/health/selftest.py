@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import frossl.engine as engine
-from frossl.augment import ViewSpec, make_views, plan, standardize
+from frossl.augment import Plan, ViewSpec, make_views, plan, standardize, view_set
 from frossl.augment.geometry import LARGE_IMAGE_SIZE
 from frossl.augment.photometry import blur, gray, jitter, solarize
-from frossl.augment.plan import Plan, one_thread
+from frossl.augment.plan import one_thread
 from frossl.augment.random import uniforms
 from frossl.config import Config, Device
 from frossl.data import ArraySource, Dataset, Split
@@ -129,15 +129,14 @@ def views(device: Device) -> SelfTestResult:
     """Compare the views made on the device with resizing and color adjustments in float64."""
     kernel = engine.best_view_kernel(device)
     ids, numbers = torch.arange(24), torch.arange(2)
-    drawn = uniforms(seed=1, epoch=2, ids=ids.to(device), views=numbers)
-    if not torch.equal(drawn.cpu(), uniforms(seed=1, epoch=2, ids=ids, views=numbers)):
+    drawn = uniforms(seed=1, epoch=2, ids=ids.to(device), views=numbers, count=64)
+    if not torch.equal(drawn.cpu(), uniforms(seed=1, epoch=2, ids=ids, views=numbers, count=64)):
         return SelfTestResult(False, "random numbers of views differ from those of the CPU")
     details, passed = [], True
     for stored, size in ((32, 24), (96, 64)):
         images = _images(len(ids), stored)
-        spec = ViewSpec(
-            size=size, count=2, brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, solarize=0.2
-        )
+        (spec,) = view_set("symmetric", size=size)
+        spec = replace(spec, solarize=0.2)
         chosen = plan(spec, ids, numbers, CLOCK, height=stored, width=stored)
         exact, certain = _exact_views(images, spec, chosen)
         if kernel == "numba":
@@ -145,8 +144,9 @@ def views(device: Device) -> SelfTestResult:
 
             found = fused_views(images, spec, chosen, mean=(0.0,) * 3, std=(1.0,) * 3)
         else:
-            device_plan = Plan(*(part.to(device) for part in vars(chosen).values()))
-            found = standardize(make_views(images.to(device), spec, device_plan), (0.0,) * 3, (1.0,) * 3)
+            found = standardize(
+                make_views(images.to(device), spec, chosen.to(device)), (0.0,) * 3, (1.0,) * 3
+            )
         error = _magnitude((found.cpu().double().flatten(0, 1) - exact)[certain].abs().max())
         as_bytes = kernel == "torch" and device == "cpu" and stored >= LARGE_IMAGE_SIZE
         allowed = MAX_ROUNDED_PIXEL_ERROR if as_bytes else MAX_PIXEL_ERROR
@@ -169,10 +169,13 @@ def _exact_views(images: Tensor, spec: ViewSpec, chosen: Plan) -> tuple[Tensor, 
         crop = images[p % len(images), None, :, top : top + height, left : left + width].double() / 255
         crops.append(F.interpolate(crop, (spec.size,) * 2, mode=spec.interpolation, antialias=True)[0])
     views = torch.stack(crops).clamp(0, 1)
-    views = torch.where(chosen.flip[:, None, None, None], views.flip(-1), views)
-    views = gray(jitter(views, chosen.jitter.double(), chosen.order), chosen.gray)
-    views = blur(views, chosen.sigma.double(), largest=spec.sigma[1])
-    return solarize(views, chosen.solarize), (views - 128 / 255).abs() > MAX_ROUNDED_PIXEL_ERROR
+    (flip,), (amounts, order), (grayed,), (sigma,), (solarized,) = (
+        chosen.parameters[name] for name in ("flip", "jitter", "gray", "blur", "solarize")
+    )
+    views = torch.where(flip[:, None, None, None], views.flip(-1), views)
+    views = gray(jitter(views, amounts.double(), order), grayed)
+    views = blur(views, sigma.double(), largest=spec.sigma[1])
+    return solarize(views, solarized), (views - 128 / 255).abs() > MAX_ROUNDED_PIXEL_ERROR
 
 
 def gather(device: Device) -> SelfTestResult:
