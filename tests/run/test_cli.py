@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from frossl.config import Config
+from frossl.exporting.formats import FORMATS
 from frossl.runs import provenance
 from tests.support.cli import FROSSL, call
 from tests.support.images import write_image
 
 VERBS = (
     "demo", "pretrain", "resume", "knn", "probe", "finetune", "checkpoints", "spectrum", "compare", "report",
-    "watch", "pack", "check", "views", "list", "recipe", "doctor", "embed",
+    "watch", "pack", "check", "views", "list", "recipe", "doctor", "embed", "export",
 )  # fmt: skip
 
 
@@ -28,7 +29,7 @@ def test_help_imports_nothing_heavy():
     for verb in VERBS:
         assert verb in done.stdout
     code = (
-        "import sys; from frossl.cli import app; app(['--help'], standalone_mode=False);"
+        "import sys; from frossl.cli import app; app(['--help'], standalone_mode=False); app(['export', '--help'], standalone_mode=False);"
         "sys.exit(str({'torch', 'timm', 'sklearn'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -187,6 +188,8 @@ def test_list_prints_names(monkeypatch, capsys):
     _, out, _ = call(monkeypatch, capsys, "list")
     for words in ("methods: barlow", "cifar10-mini", "symmetric", "demo"):
         assert words in out
+    _, out, _ = call(monkeypatch, capsys, "list", "formats")
+    assert [line.split()[0] for line in out.splitlines()] == list(FORMATS)
     _, out, _ = call(monkeypatch, capsys, "list", "backbones", "--like", "resnet18")
     assert "resnet18" in out.splitlines()
     assert all("resnet18" in line for line in out.splitlines())
@@ -211,7 +214,12 @@ def test_a_recipe_is_printed_as_it_stands_and_starts_a_run(photos, tmp_path, mon
 
 @pytest.mark.parametrize(
     ("words", "offered"),
-    [("frossl pre", {"pretrain"}), ("frossl list re", {"recipes"}), ("frossl recipe dem", {"demo"})],
+    [
+        ("frossl pre", {"pretrain"}),
+        ("frossl list re", {"recipes"}),
+        ("frossl recipe dem", {"demo"}),
+        ("frossl export run --format to", {"torchvision", "torch-export"}),
+    ],
 )
 def test_a_shell_can_complete_commands_and_names(words, offered):
     environment = {

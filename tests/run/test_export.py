@@ -7,6 +7,7 @@ import pickle
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +19,11 @@ from safetensors.torch import load_file, save_file
 import frossl
 import frossl.compat  # before timm, which imports torchvision
 from frossl.config import Network
-from frossl.errors import InputError
+from frossl.errors import FrosslError, InputError
 from frossl.exporting import EncoderSpec, load_encoder, read_encoder, write_encoder
-from frossl.exporting.card import timm_block
+from frossl.exporting.formats import FORMATS, markdown_table
+from frossl.exporting.formats.record import ExportFormat
+from frossl.health.environment import EXTRAS
 from tests.support import ROOT
 from tests.support.images import write_image
 
@@ -102,7 +105,7 @@ def test_plain_timm_rebuilds_it_by_the_lines_of_the_card(name, tmp_path, monkeyp
     write_encoder(tmp_path / "encoder.safetensors", encoder, design)
     monkeypatch.chdir(tmp_path)
     made: dict[str, torch.nn.Module] = {}
-    exec("\n".join(timm_block(design, "encoder.safetensors")), made)
+    exec("\n".join(FORMATS["safetensors"].usage(design)), made)
     prepared = encoder.preprocess(images_for(design))
     with torch.no_grad():
         assert torch.equal(made["model"](prepared), encoder.backbone(prepared))
@@ -282,19 +285,19 @@ def test_the_blocks_of_a_card_run(run, request, monkeypatch):
     assert "12 of `" in (folder / "model_card.md").read_text()
 
 
-@pytest.mark.parametrize("format", ["hf", "torchvision", "onnx", "torch-export"])
+@pytest.mark.parametrize("format", FORMATS)
 def test_the_card_of_an_export_is_for_what_lies_beside_it(format, whole, tmp_path, monkeypatch):
     state = torch.random.get_rng_state()
     frossl.export(whole, format=format, out=tmp_path)
     assert torch.equal(torch.random.get_rng_state(), state)
     monkeypatch.chdir(tmp_path)
-    card = tmp_path / ("README.md" if format == "hf" else "model_card.md")
+    card = tmp_path / FORMATS[format].card
     images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
     known = ran(card, images=images.numpy() if format == "onnx" else images)
     encoder = load_encoder(whole)
     with torch.no_grad():
         expected, found = encoder(images), [known["features"]] if "features" in known else []
-        if format in ("hf", "torchvision"):
+        if FORMATS[format].takes == "preprocessed":
             found.append(known["model"](encoder.preprocess(images)))
     assert found
     for features in found:
@@ -378,3 +381,78 @@ def test_what_a_killed_export_left_is_removed(whole, tmp_path):
     frossl.export(whole, out=target)
     names = {"encoder.safetensors", "preprocess.json", "model_card.md"}
     assert {path.name for path in target.iterdir()} == names
+
+
+def fail(*given):
+    raise FrosslError("a part of this format fails")
+
+
+def shifted(files, spec):
+    model = FORMATS["safetensors"].load(files, spec)
+    return lambda images: model(images) + 1
+
+
+BROKEN = {
+    "usage": {"usage": fail},
+    "network": {"check_network": fail},
+    "package": {"extra": "toy", "packages": ("frossl_has_no_such_package",)},
+    "conversion": {"convert": fail},
+    "another file": {"files": ("toy.bin",)},
+    "loading": {"load": fail},
+    "other features": {"load": shifted},
+    "other images": {"takes": "uint8"},
+}
+"""Formats with one wrong part: what is wrong, and the fields of the record."""
+
+
+@pytest.mark.parametrize("part", BROKEN)
+def test_a_format_that_fails_in_any_part_has_written_nothing(part, changed, tmp_path, monkeypatch):
+    monkeypatch.setitem(FORMATS, "toy", replace(FORMATS["safetensors"], name="toy", **BROKEN[part]))
+    with pytest.raises((FrosslError, RuntimeError)):
+        frossl.export(changed, format="toy", out=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    earlier = frossl.export(changed, out=tmp_path / "earlier").parent
+    before = {path.name: path.read_bytes() for path in earlier.iterdir()}
+    with pytest.raises((FrosslError, RuntimeError)):
+        frossl.export(changed, format="toy", out=earlier, overwrite=True)
+    assert {path.name: path.read_bytes() for path in earlier.iterdir()} == before
+
+
+@pytest.mark.parametrize("format", FORMATS.values(), ids=FORMATS)
+def test_a_record_is_complete(format: ExportFormat):
+    """What the types cannot say; extras are those of the package."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert FORMATS[format.name] is format
+    assert format.files
+    assert format.encoder_file in (None, *format.files)
+    assert "\n" not in format.summary
+    assert bool(format.extra) == bool(format.packages)
+    if format.extra:
+        installed = {re.split(r"\W", wanted)[0] for wanted in project["optional-dependencies"][format.extra]}
+        assert set(format.packages) <= installed
+        assert format.extra in EXTRAS
+
+
+def test_the_docs_list_the_formats():
+    page = (ROOT / "docs" / "encoder.md").read_text(encoding="utf-8")
+    block = page.partition("<!-- formats -->\n")[2].partition("\n<!-- /formats -->")[0]
+    assert block.strip().splitlines() == markdown_table()
+
+
+def test_a_missing_package_is_named_with_its_extra(changed, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(InputError, match=r"onnxscript is not installed; pip install 'frossl\[onnx\]'"):
+        frossl.export(changed, format="onnx")
+    assert not (changed / "export" / "onnx").exists()
+
+
+def test_a_new_run_in_the_folder_removes_its_exports(photos):
+    run = train(photos, "again", width=0.25, stem="native")
+    for format in FORMATS.values():
+        for name in (*format.files, format.card, "preprocess.json", "mine.txt"):
+            (run / "export" / format.name).mkdir(parents=True, exist_ok=True)
+            (run / "export" / format.name / name).write_text(name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FROSSL_MAX_STEPS", "1")
+        frossl.pretrain(photos, out=run, batch_size=6, width=0.25, overwrite=True, quiet=True)
+    assert {path.name for path in (run / "export").rglob("*") if path.is_file()} == {"mine.txt"}

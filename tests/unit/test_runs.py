@@ -54,7 +54,7 @@ def begun(path, **values) -> RunFolder:
     """A run that has just been begun."""
     folder = RunFolder(path)
     with folder.reserved(overwrite=True):
-        folder.begin(provenance(seed=0, index_digest="", images=1) | values)
+        folder.begin(provenance(seed=0, index_digest="", images=1) | values, export_files=["encoder.onnx"])
         folder.write_text("config.toml", "")
     return folder
 
@@ -97,7 +97,7 @@ def test_overwriting_a_run_leaves_a_file_that_somebody_is_writing(tmp_path):
     (folder.path / ".writing-status.json-x").write_text("half")
 
     def overwrite(file):
-        folder.begin({"program": "frossl"})
+        folder.begin({"program": "frossl"}, export_files=[])
         file.write(b"whole")
 
     write_atomically(folder.report, overwrite)

@@ -1,4 +1,4 @@
-"""List available methods, data sets, view sets, recipes and backbones."""
+"""List available methods, data sets, view sets, recipes, export formats and backbones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from frossl.augment import VIEW_SETS
 from frossl.config import ViewSpec
 from frossl.data import NAMED
 from frossl.errors import unknown
+from frossl.exporting import FORMATS
 from frossl.methods import METHODS
 from frossl.networks import timm_names
 from frossl.recipes import recipes
@@ -17,8 +18,8 @@ def list_names(kind: str | None = None) -> dict[str, dict[str, str]]:
     """Return the names that other functions and commands accept, with a short description of each.
 
     Args:
-        kind: One of `methods`, `data`, `views`, `recipes` or `backbones`. None returns all kinds except
-            `backbones`, of which there are more than a thousand.
+        kind: One of `methods`, `data`, `views`, `recipes`, `formats` or `backbones`. None returns all kinds
+            except `backbones`, of which there are more than a thousand.
 
     Returns:
         Descriptions by name, for each kind. Backbones have empty descriptions.
@@ -31,6 +32,7 @@ def list_names(kind: str | None = None) -> dict[str, dict[str, str]]:
         "data": {name: named.about for name, named in NAMED.items()},
         "views": {name: " + ".join(map(_describe_view, specs)) for name, specs in VIEW_SETS.items()},
         "recipes": recipes(),
+        "formats": {name: format.summary for name, format in FORMATS.items()},
     }
     if kind is None:
         return known

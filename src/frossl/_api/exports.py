@@ -19,26 +19,22 @@ def export(
 ) -> Path:
     """Write the encoder of a run in a format that works without frossl, and verify what was written.
 
-    Every export is a folder that holds `preprocess.json`, a model card and, by format:
-
-    - `safetensors`: the weights with timm's keys, `encoder.safetensors`;
-    - `torchvision`: the same for torchvision's ResNets (architectures that frossl did not change);
-    - `onnx`: `encoder.onnx`, images (N, C, size, size) as uint8 -> features, any N;
-    - `torch-export`: `encoder.pt2`, the same for `torch.export.load`;
-    - `hf`: a model for the Hugging Face hub, which timm also loads as `local-dir:FOLDER`.
+    Every export is a folder that holds the file or files of the format (see `frossl list formats`),
+    `preprocess.json` and a model card. Nothing is written before the exported model was loaded and compared
+    with the encoder.
 
     Args:
         run: Run folder.
-        format: One of the formats above.
+        format: Name of a format.
         out: Folder to write; `RUN/export/FORMAT` if None.
         overwrite: Replace an earlier export.
 
     Returns:
-        The file written; for `hf`, the folder.
+        The file written, or the folder if the format has several files.
 
     Raises:
-        InputError: If the format is unknown or does not support the architecture, `run` is not a run folder,
-            or `out` is in use.
+        InputError: If the format is unknown, does not support the architecture or needs a package that is not
+            installed, `run` is not a run folder, or `out` is in use.
     """
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)

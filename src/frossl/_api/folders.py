@@ -16,6 +16,7 @@ from frossl.config import Config
 from frossl.data import Dataset
 from frossl.engine.plan import Budget
 from frossl.errors import InputError
+from frossl.exporting import EXPORT_FILES
 from frossl.runs import RunFolder, command_line, is_run, provenance
 from frossl.runs.folder import remove_if_empty
 
@@ -67,7 +68,8 @@ def begin_run(folder: RunFolder, config: Config, dataset: Dataset, *, budget: Bu
         images=len(source),
         weights_digest=file_digest(config.network.weights),
     )
-    folder.begin({**origin, "budget": None if budget is None else budget.seconds})
+    origin |= {"budget": None if budget is None else budget.seconds}
+    folder.begin(origin, export_files=EXPORT_FILES)
     if source.names is not None:
         source.names.write(folder.index)
     folder.write_text(folder.config_file.name, config.to_toml())

@@ -102,7 +102,7 @@ def views(
     return 0
 
 
-KINDS = ("methods", "backbones", "data", "views", "recipes", "runs")
+KINDS = ("methods", "backbones", "data", "views", "recipes", "formats", "runs")
 """Kinds of names that `frossl list` knows."""
 
 
@@ -119,7 +119,7 @@ def list_(
     under: Annotated[str, typer.Option(help="Folder to search for runs")] = "runs",
     json: Json = False,
 ) -> int:
-    """List methods, backbones, data sets, view sets, recipes or runs."""
+    """List methods, backbones, data sets, view sets, recipes, export formats or runs."""
     import frossl._api as api
 
     found = {"runs": api.list_runs(under)} if kind == "runs" else api.list_names(kind)

@@ -7,9 +7,7 @@ from typing import Annotated
 import typer
 
 from frossl.cli.common import Json, RunArgument, app, print_json, say
-
-FORMATS = ("safetensors", "torchvision", "onnx", "torch-export", "hf")
-"""Export formats."""
+from frossl.exporting.formats import FORMATS
 
 
 def _formats(incomplete: str) -> list[str]:
@@ -20,16 +18,19 @@ def _formats(incomplete: str) -> list[str]:
 def export(
     run: RunArgument,
     format: Annotated[
-        str, typer.Option(help=f"Format: {', '.join(FORMATS)}", autocompletion=_formats)
+        str,
+        typer.Option(
+            help=f"Format: {', '.join(FORMATS)}; see `frossl list formats`", autocompletion=_formats
+        ),
     ] = "safetensors",
     out: Annotated[str | None, typer.Option(help="Folder to write to (default: RUN/export/FORMAT)")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export")] = False,
     json: Json = False,
 ) -> None:
-    """Export the encoder of a run for timm, torchvision, ONNX Runtime, torch.export or the Hugging Face Hub.
+    """Export the encoder of a run for use without frossl.
 
-    The folder also gets a model card and preprocess.json. The result is compared with the encoder before the
-    command ends.
+    The folder also gets a model card and preprocess.json. The result is compared with the encoder before it
+    is written.
     """
     import frossl._api as api
 

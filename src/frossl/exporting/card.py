@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from frossl.config import Config
+from frossl.exporting.formats import FORMATS
+from frossl.exporting.formats.record import ExportFormat
 from frossl.exporting.spec import EncoderSpec
 from frossl.networks import Encoder
 from frossl.runs import RunFolder, outcome_of
@@ -74,7 +76,7 @@ def model_card(encoder: Encoder, spec: EncoderSpec, folder: RunFolder, format: s
             "",
             "## Usage",
             "",
-            *_usage_lines(spec, format),
+            *_usage_lines(spec, FORMATS[format]),
             "## Limitations",
             "",
             "The features fit images like those of the training set; evaluate them before using them on "
@@ -84,84 +86,19 @@ def model_card(encoder: Encoder, spec: EncoderSpec, folder: RunFolder, format: s
     )
 
 
-def _usage_lines(spec: EncoderSpec, format: str) -> list[str]:
+def _usage_lines(spec: EncoderSpec, format: ExportFormat) -> list[str]:
     """Return the usage section: how to load the file and what to pass to it, in Python."""
-    size, name = spec.size, spec.network.backbone.partition(".")[0]
-    file = {"hf": "model.safetensors"}.get(format, "encoder.safetensors")
-    with_frossl = [
-        "With frossl, which preprocesses the images:",
-        "",
-        "```python",
-        "import frossl",
-        "",
-        f'encoder = frossl.load_encoder("{file}")',
-        "features = encoder(images)  # (N, C, H, W), uint8 -> (N, F)",
-        "```",
-        "",
-    ]
-    preprocessed, raw = (
-        "for preprocessed images",
-        f"for uint8 images (N, C, {size}, {size}); scaling and standardization are part of the file",
-    )
-    without_frossl = {
-        "safetensors": (f"With timm alone, {preprocessed}:", timm_block(spec, file)),
-        "hf": (
-            f"With timm alone, from this folder (or another one after `local-dir:`), {preprocessed}:",
-            ["import timm", "", 'model = timm.create_model("local-dir:.", pretrained=True).eval()'],
-        ),
-        "torchvision": (
-            f"With torchvision, {preprocessed}:",
-            [
-                "from safetensors.torch import load_file",
-                "from torch import nn",
-                f"from torchvision.models import {name}",
-                "",
-                f"model = {name}()",
-                'model.load_state_dict(load_file("torchvision.safetensors"))',
-                "model.fc = nn.Identity()  # the classifier in the file is zeros; put your own here",
-                "model.eval()",
-            ],
-        ),
-        "onnx": (
-            f"With onnxruntime alone, {raw}:",
-            [
-                "import onnxruntime",
-                "",
-                'session = onnxruntime.InferenceSession("encoder.onnx")',
-                '(features,) = session.run(None, {"images": images})  # a NumPy array',
-            ],
-        ),
-        "torch-export": (
-            f"With torch alone, {raw}:",
-            [
-                "import torch",
-                "",
-                'model = torch.export.load("encoder.pt2").module()',
-                "features = model(images)",
-            ],
-        ),
+    shape = f"(N, C, {spec.size}, {spec.size})"
+    images = {
+        "preprocessed": "preprocessed images",
+        "uint8": f"uint8 images {shape}; scaling and standardization are part of the file",
     }
-    title, lines = without_frossl[format]
-    first = with_frossl if format in ("safetensors", "hf") else []
-    return [*first, title, "", "```python", *lines, "```", ""]
-
-
-def timm_block(spec: EncoderSpec, file: str) -> list[str]:
-    """Return lines of Python that load the trained backbone from `file` with timm alone."""
-    create, *changes = spec.timm_lines()
-    if not changes:
-        whole = create.removesuffix(")") + f', checkpoint_path="{file}")'
-        return ["import timm", "", whole, "model.eval()"]
-    return [
-        "import timm",
-        "from safetensors.torch import load_file",
-        "from torch import nn",
-        "",
-        create,
-        *changes,
-        f'model.load_state_dict(load_file("{file}"))',
-        "model.eval()",
-    ]
+    blocks = {f"With {format.used_with}, for {images[format.takes]}:": format.usage(spec)}
+    if format.encoder_file is not None:
+        load = f'encoder = frossl.load_encoder("{format.encoder_file}")'
+        call = "features = encoder(images)  # (N, C, H, W), uint8 -> (N, F)"
+        blocks = {"With frossl, which preprocesses the images:": ["import frossl", "", load, call]} | blocks
+    return [line for title, lines in blocks.items() for line in (title, "", "```python", *lines, "```", "")]
 
 
 def plain(text: str) -> str:

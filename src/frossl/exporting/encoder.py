@@ -13,6 +13,7 @@ from torch import Tensor
 from frossl.config import Config
 from frossl.errors import InputError, first_line
 from frossl.exporting.card import model_card
+from frossl.exporting.formats import ENCODER_FILES
 from frossl.exporting.spec import EncoderSpec
 from frossl.networks import Encoder
 from frossl.runs import RunFolder
@@ -21,8 +22,6 @@ from frossl.types import isolated_rng
 
 HEADER_KEY = "frossl"
 """Only key of the metadata: safetensors writes several in random order, and bytes must be reproducible."""
-ENCODER_FILES = ("encoder.safetensors", "model.safetensors")
-"""Names of encoder files: in run folders and exports, and in exports for Hugging Face."""
 
 
 def save_encoder(encoder: Encoder, config: Config, folder: RunFolder, *, step: int | None = None) -> None:

@@ -189,3 +189,20 @@ class EncoderSpec:
         if self.truncated_stages is not None:
             words.append(f"the first {self.truncated_stages} stages")
         return ", ".join(words)
+
+    def changes(self, *, beyond_timm: bool = False) -> str:
+        """Describe how the network differs from its architecture; empty if it does not.
+
+        Args:
+            beyond_timm: Name only what the arguments of timm cannot express.
+        """
+        network, changes = self.network, []
+        if network.stem != "native" and len(self.timm_lines()) > 1:
+            changes.append(f"stem {network.stem}")
+        if self.truncated_stages is not None:
+            changes.append(f"the first {self.truncated_stages} stages only")
+        if not beyond_timm and network.width != 1:
+            changes.append(f"width {network.width:g}")
+        if not beyond_timm and network.channels != 3:
+            changes.append(f"{network.channels} channels")
+        return ", ".join(changes)

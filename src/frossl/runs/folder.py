@@ -27,10 +27,6 @@ EVALUATION_LOCK = ".evaluation.lock"
 EVALUATION_LOCK_TIMEOUT = 60.0
 """Seconds to wait for that lock."""
 LOGGER_FILES = ("tensorboard/events.out.tfevents.*", "wandb/*run-*", "wandb/debug*.log", "mlflow.db*")
-EXPORT_FILES = (
-    "encoder.safetensors", "encoder.onnx", "encoder.onnx.data", "encoder.pt2", "torchvision.safetensors",
-    "model.safetensors", "config.json", "README.md", "model_card.md", "preprocess.json",
-)  # fmt: skip
 PROVENANCE_TABLES = ("versions", "hardware")
 """Keys of the provenance whose values are tables."""
 STATES = ("running", "finished", "stopped", "failed")
@@ -187,14 +183,15 @@ class RunFolder:
             self.check_free(self.path, overwrite=overwrite)  # another process may have been faster
             yield
 
-    def begin(self, origin: Mapping[str, Any]) -> None:
+    def begin(self, origin: Mapping[str, Any], *, export_files: Iterable[str]) -> None:
         """Remove the files of an earlier run, and write the provenance of a new one.
 
         Args:
             origin: The provenance.
+            export_files: Names of files that exports consist of, which are removed from `export/*`.
         """
         try:
-            self._clear()
+            self._clear(export_files)
             self.write_json(PROVENANCE_FILE, origin)
             self.checkpoints.mkdir(exist_ok=True)
         except OSError as error:
@@ -202,10 +199,10 @@ class RunFolder:
                 f"{self.path} cannot be written: {error.strerror}; choose another --out"
             ) from None
 
-    def _clear(self) -> None:
+    def _clear(self, export_files: Iterable[str]) -> None:
         """Remove the files that a run writes, and no others; the provenance stays until it is replaced."""
         self.config_file.unlink(missing_ok=True)  # first: without it the run cannot be resumed
-        for pattern in (*self._file_names(), *LOGGER_FILES, *(f"export/*/{name}" for name in EXPORT_FILES)):
+        for pattern in (*self._file_names(), *LOGGER_FILES, *(f"export/*/{name}" for name in export_files)):
             for path in self.path.glob(pattern):
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
