@@ -199,9 +199,13 @@ class Objective:
     """Method of a run, and its options."""
 
     method: str = "frossl"
-    """Name of the method."""
+    """Name of the method (see `frossl list methods`), or `FILE.py:NAME` for a class in your own file, which is
+    executed."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the method's objective, by name; options that are not given have their default."""
+    digest: str | None = None
+    """What identifies the code of a method that is not built in: the SHA-256 of its file, or name and version
+    of the installed package. A run is resumed only with the same code."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from pathlib import Path
 
 UNPRINTABLE_CATEGORIES = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 """Unicode categories of characters that control a terminal, change its direction, or cannot be encoded."""
@@ -29,6 +30,18 @@ def _escaped(character: str) -> str:
 def encodable(text: str, encoding: str) -> str:
     """Return `text` with an escape for every character that `encoding` cannot represent."""
     return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def split_method(method: str) -> tuple[Path, str] | None:
+    """Return file and class of a method that is given as `FILE.py:NAME`; None for a method given by name."""
+    file, colon, name = method.rpartition(":")
+    return (Path(file), name) if colon and file.endswith(".py") and name.isidentifier() else None
+
+
+def method_title(method: str) -> str:
+    """Return the name of a method for display; `NAME (FILE.py)`, without its folder, if it is in a file."""
+    parts = split_method(method)
+    return method if parts is None else f"{parts[1]} ({parts[0].name})"
 
 
 def clock(seconds: float) -> str:

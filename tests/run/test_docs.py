@@ -36,7 +36,9 @@ BLOCKS = [
 
 @pytest.fixture
 def place(tmp_path) -> Path:
-    """A folder with what the pages mention: photos in class folders."""
+    """A folder with what the pages mention: photos in class folders, and the file of a method."""
+    page = (ROOT / "docs" / "add_a_method.md").read_text(encoding="utf-8")
+    (tmp_path / "fastsiam.py").write_text(BLOCK.findall(page)[0][1], encoding="utf-8")
     for i in range(24):
         write_image(tmp_path / "photos" / "ab"[i % 2] / f"{i}.jpg", width=64 + i, height=64, seed=i)
     return tmp_path

@@ -10,6 +10,7 @@ from frossl.data import NAMED
 from frossl.errors import unknown
 from frossl.exporting import FORMATS
 from frossl.methods import METHODS
+from frossl.methods.own import installed_methods, origin
 from frossl.networks import timm_names
 from frossl.recipes import recipes
 
@@ -28,7 +29,10 @@ def list_names(kind: str | None = None) -> dict[str, dict[str, str]]:
         InputError: If `kind` is unknown.
     """
     known = {
-        "methods": {name: _summary(METHODS[name].objective) for name in sorted(METHODS)},
+        "methods": {
+            **{name: _summary(METHODS[name].objective) for name in sorted(METHODS)},
+            **{name: f"from {origin(point)}" for name, point in sorted(installed_methods().items())},
+        },
         "data": {name: named.about for name, named in NAMED.items()},
         "views": {name: " + ".join(map(_describe_view, specs)) for name, specs in VIEW_SETS.items()},
         "recipes": recipes(),

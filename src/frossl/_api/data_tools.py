@@ -18,11 +18,12 @@ from frossl._api.common import (
     replace_given,
 )
 from frossl.augment import Augment, OwnViews, Transform, view_sheet
-from frossl.config import Config, Data
+from frossl.config import Config, Data, Objective
 from frossl.data import DataReport, Dataset, check_dataset, spread
 from frossl.data import pack as pack_images
 from frossl.errors import InputError
 from frossl.live import ProgressBar
+from frossl.methods.own import is_own
 from frossl.recipes import recipe
 from frossl.runs import bad_file_lines
 from frossl.types import Clock
@@ -138,6 +139,8 @@ def views(
         config = replace(config, view_set=view_set, views=())
     largest = MAX_STORED_SIZE[config.train.device or engine.best_device()]
     dataset = open_data(config, make_console(quiet=True), largest=largest)
+    if is_own(config.objective.method):  # its code is not needed to draw views
+        config = replace(config, objective=Objective())
     config = engine.settle(config, dataset, views=views)
     path = Path(out)
     try:

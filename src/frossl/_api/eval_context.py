@@ -17,8 +17,7 @@ from frossl.data import Dataset, with_test
 from frossl.errors import InputError
 from frossl.evaluation import EvalSplit, Evaluation, labelled_split
 from frossl.exporting import load_encoder, read_encoder
-from frossl.methods import Method
-from frossl.networks import Encoder, build_backbone, public_encoder
+from frossl.networks import Encoder, public_encoder
 from frossl.runs import RunFolder
 from frossl.types import isolated_rng
 
@@ -128,7 +127,7 @@ def comparison_encoders(
         trained: Encoder of the run.
         others: Other encoders by row.
     """
-    untrained = trained.with_backbone(_trainable_backbone(config, engine.build_method(config)))
+    untrained = trained.with_backbone(engine.initial_backbone(config))
     rows = {"untrained": untrained, "trained": trained, **(others or {})}
     return {row: encoder.ready_on(measuring_device(config)) for row, encoder in rows.items()}
 
@@ -175,17 +174,6 @@ def _load_other(name: str, channels: int) -> Encoder:
         return public_encoder(architecture, weights=file if separator else None, channels=channels)
 
 
-def _trainable_backbone(config: Config, method: Method) -> torch.nn.Module:
-    """Return the backbone that a method exports, as a network that can be trained; a teacher is frozen."""
-    if method.encoder is method.backbone:
-        return method.backbone
-    largest = max(spec.size for spec in config.views)
-    with isolated_rng():
-        backbone = build_backbone(config.network, size=largest, pretrained=False)
-    backbone.load_state_dict(method.encoder.state_dict())
-    return backbone
-
-
 def encoder_at(config: Config, folder: RunFolder, step: int) -> Encoder:
     """Return the encoder of a checkpoint; the run need not be finished.
 
@@ -194,7 +182,7 @@ def encoder_at(config: Config, folder: RunFolder, step: int) -> Encoder:
         folder: Run folder.
         step: Training step of the checkpoint.
     """
-    backbone = _trainable_backbone(config, engine.method_at(config, folder, step))
+    backbone = engine.backbone_at(config, folder, step)
     if folder.encoder.is_file():
         return load_encoder(folder.path).with_backbone(backbone)
     return engine.build_encoder(backbone, open_data(config, make_console(quiet=True)))

@@ -16,8 +16,10 @@ from frossl.config import Config, Objective
 from frossl.data import NAMED, Dataset
 from frossl.engine.plan import Budget
 from frossl.errors import InputError
+from frossl.methods.own import pin_method
 from frossl.options import FieldOptions, absolute, settings_of
 from frossl.recipes import recipe
+from frossl.text import split_method
 
 
 class RunOptions(FieldOptions, total=False):
@@ -46,10 +48,13 @@ def configure(data: str | Path, options: RunOptions) -> Config:
     Raises:
         InputError: If the configuration is invalid, as far as that shows without opening the data.
     """
+    method = options.get("method")
+    if not isinstance(method, str | None):
+        raise InputError(f"method = {method!r} is no text; give a name, or FILE.py:NAME for a class")
     if options.get("epochs") is not None and options.get("budget") is not None:
         raise InputError("epochs and budget both set the length of the run; give one of them")
     budget_of(options, 0.0)  # raises an error for an invalid duration
-    config = options.get("config") or recipe("default", method=options.get("method"))
+    config = options.get("config") or recipe("default", method=method)
     config = config.with_settings(options.get("settings") or {})
     config = _without_replaced(config, options).with_settings(settings_of(options, names=NAMED))
     weights = config.network.weights  # of a configuration file, it may be relative
@@ -58,6 +63,8 @@ def configure(data: str | Path, options: RunOptions) -> Config:
         data=data_config(config.data, data),
         network=replace(config.network, weights=weights and absolute(weights)),
     )
+    fresh = config.objective if method is None else replace(config.objective, digest=None)
+    config = replace(config, objective=pin_method(fresh))
     engine.check(config)
     return config
 
@@ -100,5 +107,6 @@ def settle(config: Config, options: RunOptions, console: Console) -> tuple[Confi
 def input_paths(config: Config) -> list[Path]:
     """Return the existing files and folders that a run reads."""
     data, network = config.data, config.network
-    names = (data.source, data.root, data.labels, data.test, network.weights)
+    own = split_method(config.objective.method)
+    names = (data.source, data.root, data.labels, data.test, network.weights, own and own[0])
     return [path for name in names if name is not None and (path := Path(name)).exists()]

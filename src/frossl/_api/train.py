@@ -42,6 +42,7 @@ from frossl.reporting import write_report
 from frossl.runs import RunFolder
 from frossl.runs.lock import HEARTBEAT, STALE
 from frossl.runs.record import is_count
+from frossl.text import method_title
 from frossl.types import Callback, isolated_rng
 
 if TYPE_CHECKING:
@@ -365,7 +366,8 @@ def _report_failure(folder: RunFolder) -> None:
 def _shared_settings(config: Config) -> str:
     """Return the settings that must be the same in every process: all except paths."""
     data, network = replace(config.data, source=""), replace(config.network, weights=None)
-    return replace(config, data=data, network=network).to_toml()
+    objective = replace(config.objective, method=method_title(config.objective.method))
+    return replace(config, data=data, network=network, objective=objective).to_toml()
 
 
 def _announce(

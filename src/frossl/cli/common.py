@@ -130,7 +130,7 @@ def starting_config(
     import frossl._api as api
     from frossl.config import Config
     from frossl.errors import InputError
-    from frossl.methods import METHODS
+    from frossl.methods.own import method_names
 
     if path is not None and recipe is not None:
         raise InputError("--config and --recipe exclude each other; give one")
@@ -140,7 +140,7 @@ def starting_config(
         return None
     if not path.is_file():
         raise InputError(f"there is no file {path}; check --config")
-    return Config.read(path, method=method, views=views, known=METHODS)
+    return Config.read(path, method=method, views=views, known=method_names())
 
 
 def one_spelling(value: T | None, former: T | None, name: str, former_name: str) -> T | None:

@@ -1,7 +1,7 @@
 """Build a run from its configuration and train it, on one process or many."""
 
-from frossl.engine.build import State, build, build_encoder, build_method
-from frossl.engine.checkpoint import checkpoint_steps, method_at, restore, save
+from frossl.engine.build import State, build, build_encoder, build_method, initial_backbone
+from frossl.engine.checkpoint import backbone_at, checkpoint_steps, restore, save
 from frossl.engine.gather import all_gather_object, barrier, processes, rank
 from frossl.engine.launch import launch, talking
 from frossl.engine.loop import fit
@@ -17,6 +17,7 @@ __all__ = [
     "State",
     "StepTiming",
     "all_gather_object",
+    "backbone_at",
     "barrier",
     "best_device",
     "best_view_kernel",
@@ -28,9 +29,9 @@ __all__ = [
     "estimate_memory",
     "fit",
     "free_memory",
+    "initial_backbone",
     "launch",
     "max_steps",
-    "method_at",
     "processes",
     "rank",
     "replay",

@@ -18,7 +18,8 @@ from frossl.engine.monitor import Monitor
 from frossl.engine.settle import best_view_kernel, max_steps, split_options
 from frossl.engine.stopwatch import Stopwatch
 from frossl.errors import ConfigError, InputError
-from frossl.methods import METHODS, Method
+from frossl.methods import Method
+from frossl.methods.own import find_method
 from frossl.networks import (
     Encoder,
     build_backbone,
@@ -93,15 +94,8 @@ def build_method(config: Config, *, pretrained: bool = True) -> Method:
         pretrained: Read `network.weights`; not needed if a checkpoint replaces every weight.
     """
     network = config.network
-    if not config.views:
-        raise ConfigError("views", [], "a run names its views; restore its config.toml")
     with isolated_rng():
-        torch.manual_seed(config.train.seed)
-        largest = max(spec.size for spec in config.views)
-        backbone = build_backbone(network, size=largest, pretrained=pretrained)
-        if network.freeze:
-            freeze_layers(backbone, network.freeze)
-        _try_out(backbone, config)
+        backbone = _seeded_backbone(config, pretrained=pretrained)
         projector = build_projector(
             features_of(backbone),
             hidden=network.projector_hidden,
@@ -109,12 +103,33 @@ def build_method(config: Config, *, pretrained: bool = True) -> Method:
             layers=network.projector_layers,
             norm=network.projector_norm,
         )
-        name = config.objective.method
         of_method, of_objective = split_options(config)
-        networks, objective = METHODS[name]
+        networks, objective = find_method(config.objective)
         method = networks(backbone, projector, objective(**of_objective), **of_method)
         method.together = config.train.together
         return method.train()
+
+
+def initial_backbone(config: Config, *, pretrained: bool = True) -> nn.Module:
+    """Build the backbone as it is before the first step; `build_method` explains the arguments.
+
+    It is drawn first from the seed, so it needs no method, whose code may be the user's.
+    """
+    with isolated_rng():
+        return _seeded_backbone(config, pretrained=pretrained)
+
+
+def _seeded_backbone(config: Config, *, pretrained: bool) -> nn.Module:
+    """Seed the random numbers and build the backbone."""
+    network = config.network
+    if not config.views:
+        raise ConfigError("views", [], "a run names its views; restore its config.toml")
+    torch.manual_seed(config.train.seed)
+    backbone = build_backbone(network, size=max(spec.size for spec in config.views), pretrained=pretrained)
+    if network.freeze:
+        freeze_layers(backbone, network.freeze)
+    _try_out(backbone, config)
+    return backbone
 
 
 @torch.no_grad()

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from frossl.config import Config
-from frossl.engine.build import State, build_method
+from frossl.engine.build import State, initial_backbone
 from frossl.errors import InputError
-from frossl.methods import Method
+from frossl.methods import METHODS, Method
 from frossl.runs import RunFolder
 from frossl.runs.folder import write_atomically
 
@@ -24,6 +25,7 @@ def save(state: State, folder: RunFolder, *, spare: Path | None = None) -> Path:
         "step": state.step,
         "run": folder.identity(),
         "processes": state.loader.processes,
+        "encoder": state.method.encoder_name,
         "method": state.method.state_dict(),
         "optimizer": state.optimizer.state_dict(),
         "observer": state.monitor.state_dict(),
@@ -89,18 +91,26 @@ def checkpoint_steps(folder: RunFolder) -> list[int]:
     return [int(path.stem.removeprefix("step-")) for path in folder.checkpoint_files()]
 
 
-def method_at(config: Config, folder: RunFolder, step: int) -> Method:
-    """Return the networks of the checkpoint of a step."""
+def backbone_at(config: Config, folder: RunFolder, step: int) -> nn.Module:
+    """Return the backbone that the checkpoint of a step would export."""
     if step not in (steps := checkpoint_steps(folder)):
         raise InputError(f"there is no checkpoint of step {step}; there are {', '.join(map(str, steps))}")
-    path, method = folder.checkpoints / f"step-{step:08d}.pt", build_method(config, pretrained=False)
+    path, backbone = folder.checkpoints / f"step-{step:08d}.pt", initial_backbone(config, pretrained=False)
     content = _load(path)
     _check_run(path, content, folder)
     try:
-        method.load_state_dict(content["method"])
+        prefix = content.get("encoder") or _encoder_name(config)
+        weights, start = content["method"], f"{prefix}."
+        backbone.load_state_dict({k[len(start) :]: v for k, v in weights.items() if k.startswith(start)})
     except Exception as error:  # as in `restore`
         raise InputError(f"{path} cannot be read ({type(error).__name__}); take another step") from None
-    return method
+    return backbone
+
+
+def _encoder_name(config: Config) -> str:
+    """Return the name of the encoder in a checkpoint of an earlier version, which does not say it."""
+    entry = METHODS.get(config.objective.method)
+    return Method.encoder_name if entry is None else entry.networks.encoder_name
 
 
 def newest(folder: RunFolder) -> Path | None:

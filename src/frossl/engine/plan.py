@@ -18,7 +18,7 @@ from frossl.config import Config
 from frossl.data import Dataset
 from frossl.errors import InputError
 from frossl.methods import Method
-from frossl.text import gigabytes
+from frossl.text import gigabytes, method_title
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -121,8 +121,9 @@ class Plan:
         rows = {
             "images": f"{self.images:,} images of {config.data.size} px from {config.data.source}; {labels}",
             "views": sizes,
-            "network": f"{config.objective.method}, {network.backbone} (width {network.width:g}, stem "
-            f"{network.stem}{stages}, {self.parameters / 1e6:.2f} M parameters)",
+            "network": f"{method_title(config.objective.method)}, {network.backbone} "
+            f"(width {network.width:g}, stem {network.stem}{stages}, "
+            f"{self.parameters / 1e6:.2f} M parameters)",
             "machine": f"{train.device}, {train.precision}{threads}{processes}",
             "steps": f"{epochs:.3g} epochs of {self.steps_per_epoch} steps, batch {self.batch_size}{small}; "
             f"{optim.optimizer}, rate {optim.base_lr:g} per {optim.lr_batch} images = "

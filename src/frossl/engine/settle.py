@@ -27,9 +27,10 @@ from frossl.data import Dataset
 from frossl.engine.launch import process_counts
 from frossl.engine.loggers import check_logger
 from frossl.errors import ConfigError, InputError, unknown
-from frossl.methods import METHODS
+from frossl.methods.own import find_method
 from frossl.networks import check_backbone, default_stages, default_stem
 from frossl.objectives import hints_of
+from frossl.text import method_title
 
 DEFAULT_VIEW_SET = "gentle"
 CHECKPOINT_MINUTES = 5.0
@@ -37,16 +38,10 @@ LARGE_FOR_CPU = 48
 """Stored size in pixels from which views on a CPU have half the stored size."""
 
 
-def _check_method(name: str) -> None:
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-
-
 def check(config: Config) -> None:
     """Raise an error for unknown names and missing hardware or packages, before any data is opened."""
-    _check_method(config.objective.method)
     _, of_objective = split_options(config)
-    METHODS[config.objective.method].objective(**of_objective)  # what single options do not show
+    find_method(config.objective).objective(**of_objective)  # what single options do not show
     check_backbone(config.network.backbone)
     if config.train.precision not in (None, *get_args(Precision)):
         raise unknown("precision", str(config.train.precision), get_args(Precision))
@@ -70,11 +65,11 @@ def split_options(config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
 
     Their types and ranges come from the signatures.
     """
-    name, given = config.objective.method, config.objective.options
-    _check_method(name)
-    of_method = hints_of(METHODS[name].networks.__init__)
-    of_objective = hints_of(METHODS[name].objective.__init__, METHODS[name].objective.function)
-    for state in METHODS[name].objective.state:
+    networks, objective = find_method(config.objective)
+    name, given = method_title(config.objective.method), config.objective.options
+    of_method = hints_of(networks.__init__)
+    of_objective = hints_of(objective.__init__, objective.function)
+    for state in objective.state:
         of_objective.pop(state, None)
     hints = {**of_objective, **of_method}
     for option, value in given.items():
@@ -96,7 +91,6 @@ def settle(
         views: Number of views; as configured if None.
         transform: The user's function that makes views, if any.
     """
-    _check_method(config.objective.method)
     device = config.train.device or best_device()
     specs = _settle_views(config, data, device, views, transform)
     return replace(
@@ -131,13 +125,14 @@ def _settle_views(
 
 
 def _settle_objective(objective: Objective, specs: tuple[ViewSpec, ...]) -> Objective:
-    name, sizes = objective.method, sorted({spec.size for spec in specs}, reverse=True)
-    by_default = METHODS[name].objective.presets["default"](sum(spec.count for spec in specs))
+    method, sizes = find_method(objective), sorted({spec.size for spec in specs}, reverse=True)
+    by_default = method.objective.presets["default"](sum(spec.count for spec in specs))
     objective = replace(objective, options={**by_default, **objective.options})
     if len(sizes) > 1:
-        if not METHODS[name].networks.multi_crop:
+        if not method.networks.multi_crop:
+            name = method_title(objective.method)
             raise InputError(f"{name} takes views of one size, not {sizes}; choose one, or another method")
-        if "global_views" in inspect.signature(METHODS[name].objective).parameters:
+        if "global_views" in inspect.signature(method.objective).parameters:
             leading = sum(spec.count for spec in specs if spec.size == sizes[0])
             objective = replace(objective, options={"global_views": leading, **objective.options})
     return objective

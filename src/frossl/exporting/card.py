@@ -13,6 +13,7 @@ from frossl.exporting.spec import EncoderSpec
 from frossl.networks import Encoder
 from frossl.runs import RunFolder, outcome_of
 from frossl.runs.outcome import NOT_MEASURED
+from frossl.text import method_title
 
 ROW_TITLES = {
     "pixels": "raw pixels",
@@ -43,7 +44,7 @@ def model_card(encoder: Encoder, spec: EncoderSpec, folder: RunFolder, format: s
     facts = {
         "network": f"{spec.description()}; {_millions(encoder)} M parameters, "
         f"{encoder.num_features} features",
-        "method": f"{config.objective.method}, {sum(view.count for view in config.views)} views of "
+        "method": f"{_method(config)}, {sum(view.count for view in config.views)} views of "
         f"{', '.join(dict.fromkeys(f'{view.size} px' for view in config.views))}",
         "images": f"{provenance['images']:,} of {plain(Path(config.data.source).name)}, at {spec.size} px",
         "training": f"{status['step']:,} steps of {config.train.batch_size} images from {initial}, "
@@ -105,6 +106,14 @@ def plain(text: str) -> str:
     """Return a name as a Markdown code span, without characters that Markdown or HTML would interpret."""
     visible = "".join(c if c.isprintable() and c not in "`|" else "\N{REPLACEMENT CHARACTER}" for c in text)
     return f"`{visible.strip() or '?'}`"
+
+
+def _method(config: Config) -> str:
+    """Return the name of the method, as a code span with its file's digest if it is the user's own."""
+    objective = config.objective
+    if objective.digest is None:
+        return objective.method
+    return f"{plain(method_title(objective.method))}, code {plain(objective.digest)}"
 
 
 def _verdict_lines(folder: RunFolder) -> list[str]:

@@ -13,7 +13,7 @@ from frossl.errors import InputError
 from frossl.runs import RunFolder
 from frossl.runs.outcome import BAD_VERDICTS, BETTER, NO_BETTER_THAN_PIXELS, VERDICT_NOTES, WORSE
 from frossl.runs.record import is_count
-from frossl.text import clock, sanitize
+from frossl.text import clock, method_title, sanitize
 
 BAD = (*BAD_VERDICTS, "forgetting", NO_BETTER_THAN_PIXELS, WORSE)
 """Verdicts that are shown as a warning."""
@@ -74,7 +74,7 @@ class RunView:
         train, network = config.get("train", {}), config.get("network", {})
         objective, data = config.get("objective", {}), config.get("data", {})
         images = _images(folder)
-        about = [objective.get("method"), network.get("backbone")]
+        about = [method_title(str(objective.get("method") or "")), network.get("backbone")]
         about += [f"{images:,} images" if images else None, data.get("source")]
         batch, width, epochs = (
             value if is_count(value) else 0

@@ -24,6 +24,12 @@ class Method(nn.Module):
     multi_crop: ClassVar[bool] = True
     """Whether views may have several sizes, the first of which is that of the global views."""
 
+    objective_class: ClassVar[type[Objective] | None] = None
+    """Objective of a method that is given by its class, in a file of the user's (docs/add_a_method.md)."""
+
+    encoder_name: ClassVar[str] = "backbone"
+    """Name of the submodule that is exported."""
+
     together: bool = False
     """Whether the views of one size are forwarded as one batch, so that BatchNorm sees them all at once."""
 
@@ -36,7 +42,7 @@ class Method(nn.Module):
     @property
     def encoder(self) -> nn.Module:
         """Network that is exported."""
-        return self.backbone
+        return self.get_submodule(self.encoder_name)
 
     def train(self, mode: bool = True) -> Method:
         """Set training mode, except for frozen layers, which stay in evaluation mode."""

@@ -32,6 +32,7 @@ class DINO(Momentum):
     """
 
     multi_crop: ClassVar[bool] = True
+    encoder_name: ClassVar[str] = "teacher.0"  # the teacher's backbone
 
     def __init__(
         self,
@@ -50,11 +51,6 @@ class DINO(Momentum):
         super().__init__(backbone, nn.Sequential(projector, last), objective, ema=ema, ema_end=ema_end)
         self.freeze = freeze
         self.warm_temperature, self.temperature_warmup = warm_temperature, temperature_warmup
-
-    @property
-    def encoder(self) -> nn.Module:
-        """Backbone of the teacher, which is exported."""
-        return self.teacher[0]
 
     def inputs(self, gathered: Mapping[str, Tensor], clock: Clock) -> dict[str, Any]:
         temperature = linear(

@@ -13,6 +13,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 
 import torch
@@ -235,8 +236,8 @@ class Objective(nn.Module):
 
     function: ClassVar[Callable[..., LossTerms]]
     """Loss function."""
-    presets: ClassVar[Mapping[str, Preset]]
-    """Options by origin."""
+    presets: ClassVar[Mapping[str, Preset]] = MappingProxyType({"default": lambda V: {}})
+    """Options by origin; by default those of the function's signature."""
     state: ClassVar[tuple[str, ...]] = ()
     """Names of the keyword arguments of the function that are running state."""
 

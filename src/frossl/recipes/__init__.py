@@ -12,7 +12,7 @@ import tomli_w
 from frossl.augment import share_out
 from frossl.config import Config
 from frossl.errors import unknown
-from frossl.methods import METHODS
+from frossl.methods.own import is_own, method_names
 
 __all__ = ["recipe", "recipe_text", "recipes"]
 
@@ -45,7 +45,7 @@ def recipe(name: str, *, method: str | None = None, views: int | None = None) ->
     Raises:
         InputError: If there is no such recipe or method.
     """
-    config = Config.from_toml(recipe_text(name), method=method, views=views, known=METHODS)
+    config = Config.from_toml(recipe_text(name), method=method, views=views, known=method_names())
     if views is None or not config.views:
         return config
     return replace(config, views=share_out(config.views, views))
@@ -67,8 +67,8 @@ def recipe_text(name: str, *, method: str | None = None) -> str:
     text = RECIPE_FOLDER.joinpath(f"{name}.toml").read_text(encoding="utf-8")
     if method is None:
         return text
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
+    if method not in method_names() and not is_own(method):
+        raise unknown("method", method, method_names())
     header = "".join(takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
     header += f"# This file: what the recipe {name} says for the method {method}.\n"
     by_views = tomllib.loads(text).get("methods", {}).get(method, {}).get("at_views")

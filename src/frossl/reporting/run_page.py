@@ -16,6 +16,7 @@ from frossl.reporting.page import Section, page
 from frossl.reporting.run_data import Record, RunData, ordered_rows
 from frossl.reporting.sample import Sample, encoded
 from frossl.runs.record import is_number
+from frossl.text import method_title
 
 MAX_VIEWS_BYTES = 600_000
 """Size of views.png beyond which it is shrunk for the page."""
@@ -62,7 +63,7 @@ def _sample(run: RunData) -> tuple[Sample | None, bytes, str]:
 
 
 def _header(run: RunData) -> Markup:
-    method = run.config.objective.method if run.config else None
+    method = method_title(run.config.objective.method) if run.config else None
     source = run.config.data.source if run.config else None
     backbone = run.config.network.backbone if run.config else None
     subtitle = " · ".join(part for part in (method, backbone, source) if part)
