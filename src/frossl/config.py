@@ -199,8 +199,8 @@ class Objective:
     """Method of a run, and its options."""
 
     method: str = "frossl"
-    """Name of the method (see `frossl list methods`), or `FILE.py:NAME` for a class in your own file, which is
-    executed."""
+    """Name of the method (see `frossl list methods`), or `FILE.py:NAME` for a class in a file of yours, which
+    is executed."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the method's objective, by name; options that are not given have their default."""
     digest: str | None = None
@@ -250,6 +250,11 @@ class Optim:
     def lr(self, batch_size: int) -> float:
         """Return the peak learning rate, which is linear in the batch size."""
         return self.base_lr * batch_size / self.lr_batch
+
+
+def steps_per_epoch(images: int, batch_size: int) -> int:
+    """Return the number of steps in which every image is seen about once; the rest of a batch is dropped."""
+    return images // min(batch_size, images)
 
 
 @dataclass(frozen=True)

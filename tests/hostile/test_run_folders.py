@@ -258,11 +258,12 @@ def test_a_run_with_a_mistyped_configuration_can_be_watched(content, run, capsys
     assert "finished" in capsys.readouterr().out
 
 
-def test_a_run_of_a_method_that_does_not_exist_is_refused(run):
+def test_a_run_of_a_method_that_does_not_exist_can_be_evaluated_but_not_resumed(run):
     text = (run / "config.toml").read_text()
     (run / "config.toml").write_text(text.replace('method = "frossl"', 'method = "\\n"'))
+    assert frossl.knn(run, k=3).trained.images > 0
     with pytest.raises(InputError, match="method"):
-        frossl.knn(run)
+        frossl.resume(run, epochs=3, quiet=True)
 
 
 def test_a_run_whose_views_are_gone_from_its_configuration_is_refused(run):

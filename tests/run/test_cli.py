@@ -29,7 +29,8 @@ def test_help_imports_nothing_heavy():
     for verb in VERBS:
         assert verb in done.stdout
     code = (
-        "import sys; from frossl.cli import app; app(['--help'], standalone_mode=False); app(['export', '--help'], standalone_mode=False);"
+        "import sys; from frossl.cli import app; app(['--help'], standalone_mode=False); "
+        "app(['export', '--help'], standalone_mode=False); "
         "sys.exit(str({'torch', 'timm', 'sklearn'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

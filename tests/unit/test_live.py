@@ -21,13 +21,16 @@ from rich.console import Console
 from frossl.errors import InputError
 from frossl.live import Dashboard, Frame, NonBlockingConsole, PlainLines, RunView, screen, watch
 from frossl.live.follow import Follower, Tail
-from frossl.runs import RunFolder
+from frossl.runs import DiagnosticRecord, RunFolder, StepRecord
+from frossl.runs.json_lines import JsonLines
+from frossl.runs.records import Record
 from frossl.text import clock, number, sanitize
 
 DIAGNOSTIC_KEYS = {
     "z_rank": 22.4,
     "features_rank": 11.2,
     "knn": 41.3,
+    "tested": 500,
     "probe": 39.9,
     "probe_views": 30.1,
     "share": 0.012,
@@ -35,7 +38,7 @@ DIAGNOSTIC_KEYS = {
 HOSTILE = "<b>[red]\n\x1b[2J\u202egnp.exe\udcff\u2028é猫"
 
 
-def record(step: int, *, loss: float = -2.0, pace: float = 0.1) -> dict[str, float]:
+def record(step: int, *, loss: float = -2.0, pace: float = 0.1, **others: float) -> StepRecord:
     numbers = {
         "step": step,
         "epoch": step // 39,
@@ -44,26 +47,20 @@ def record(step: int, *, loss: float = -2.0, pace: float = 0.1) -> dict[str, flo
         "invariance": 1.5,
         "variance": -3.5,
     }
-    return {
-        **numbers,
-        "effective_rank": 22.4,
-        "seconds": step * pace,
-        "images_per_second": 888.2,
-        "memory_gb": 0.9,
-    }
+    speed = {"seconds": step * pace, "images_per_second": 888.2, "memory_gb": 0.9}
+    return StepRecord({**numbers, "effective_rank": 22.4, **speed, **others})
 
 
-def diagnostic(step: int, kind: str, reason: str = "", advice: str = "") -> dict[str, object]:
-    return {**DIAGNOSTIC_KEYS, "step": step, "verdict": kind, "reason": reason, "advice": advice}
+def diagnostic(step: int, kind: str, reason: str = "", advice: str = "") -> DiagnosticRecord:
+    verdict = {"verdict": kind, "reason": reason, "advice": advice}
+    return DiagnosticRecord({**DIAGNOSTIC_KEYS, "step": step, "seconds": 0.1 * step, **verdict})
 
 
 def told(*, steps: int = 400, total: int = 1716, title: str = "runs/photos") -> RunView:
     """A view in the middle of a run."""
     view = RunView(title=title, about="frossl  resnet18", largest_rank=128, epochs=44)
     for step in range(10, steps + 1, 10):
-        view.step(
-            step, total, {**record(step, loss=-2 - step / 200), "ms_forward": 30.0, "ms_backward": 60.0}
-        )
+        view.step(step, total, record(step, loss=-2 - step / 200, ms_forward=30.0, ms_backward=60.0))
     view.diagnostic(diagnostic(100, "warming up", "step 100 of the first 172"))
     view.diagnostic(diagnostic(250, "learning", "the loss falls, from -2.5 to -3.1 since step 125"))
     view.note("checkpoint", step=300)
@@ -80,8 +77,8 @@ def drawn(view: RunView, width: int, height: int, *, encoding: str = "utf-8") ->
 
 def test_the_plain_line_is_the_documented_one():
     view = RunView(largest_rank=128)
-    view.step(10, 1716, {**record(10, loss=-1.9791), "seconds": 1.443})
-    view.diagnostic({**DIAGNOSTIC_KEYS, "step": 10, "verdict": "warming up"})
+    view.step(10, 1716, record(10, loss=-1.9791, seconds=1.443))
+    view.diagnostic(DiagnosticRecord({**DIAGNOSTIC_KEYS, "step": 10, "verdict": "warming up"}))
     line = "step 10/1716  4:06 left  loss -1.979  rank 22/128  888 images/s  warming up"
     assert view.line() == line
 
@@ -157,7 +154,7 @@ def test_the_verdict_is_worded_as_well_as_colored():
 def test_the_curve_falls_where_the_loss_falls_and_stays_small():
     view = RunView(largest_rank=1)
     for step in range(1, 20_001):
-        view.step(step, 20_000, {"step": step, "loss": -float(step), "seconds": step / 100})
+        view.step(step, 20_000, StepRecord(step=step, loss=-float(step), seconds=step / 100))
     assert len(view.losses) <= 512
     assert len(view.times) <= 512
     assert view.losses[-1] == (20_000, -20_000.0)
@@ -173,7 +170,7 @@ def test_the_curve_falls_where_the_loss_falls_and_stays_small():
 def test_any_loss_can_be_drawn(values):
     view = RunView(largest_rank=8)
     for step, value in enumerate(values, 1):
-        view.step(step, 100, {"loss": value, "effective_rank": value})
+        view.step(step, 100, StepRecord(loss=value, effective_rank=value))
     drawn(view, 80, 24)
 
 
@@ -181,7 +178,7 @@ class TestTimeLeft:
     def test_is_that_of_the_recent_speed(self):
         view = RunView()
         for step in range(10, 1001, 10):
-            view.step(step, 2000, {"seconds": step * 0.1 if step <= 500 else 50 + (step - 500) * 0.4})
+            view.step(step, 2000, StepRecord(seconds=step * 0.1 if step <= 500 else 50 + (step - 500) * 0.4))
         assert view.remaining() == pytest.approx(1000 * 0.4, rel=0.02)
 
     def test_does_not_jump(self):
@@ -189,7 +186,7 @@ class TestTimeLeft:
         view, seconds, seen = RunView(), 0.0, []
         for step in range(10, 3001, 10):
             seconds += 3.0 if step % 100 == 0 else 1.0
-            view.step(step, 100_000, {"seconds": seconds})
+            view.step(step, 100_000, StepRecord(seconds=seconds))
             seen.append(view.seconds_per_step())
         late = seen[100:]
         assert max(abs(b / a - 1) for a, b in itertools.pairwise(late)) < 0.05
@@ -197,11 +194,11 @@ class TestTimeLeft:
 
     def test_of_a_resumed_run_is_that_of_this_sitting(self, run):
         for step in range(10, 101, 10):
-            run.metrics.append({**record(step), "seconds": step * 9.0})
+            run.metrics.append(record(step, seconds=step * 9.0))
         view = Follower(run).view(up_to=95)
         assert view.now == 95
         assert view.remaining() is None
-        view.step(105, 205, {"seconds": 90 * 9 + 2.0})
+        view.step(105, 205, StepRecord(seconds=90 * 9 + 2.0))
         assert view.remaining() == pytest.approx(100 * 0.2)
         assert [step for step, _ in view.losses] == list(range(10, 91, 10))
 
@@ -231,7 +228,7 @@ def test_changes_of_the_verdict_are_told_once_and_bad_ones_in_plain_lines_too():
         ["warming up", "learning", "learning", "collapsing", "collapsing", "learning", "saturated"], 1
     ):
         lines.diagnostic(diagnostic(step, kind, f"why {step}"))
-    lines.diagnostic({"step": 9, "mine": 1.0})  # of a watch of the user
+    lines.diagnostic(DiagnosticRecord(step=9, mine=1.0))  # of a watch of the user
     assert [(line.step, line.text) for line in view.lines] == [
         (2, "learning: why 2"), (4, "collapsing: why 4"), (6, "learning: why 6"), (7, "saturated: why 7"),
     ]  # fmt: skip
@@ -375,7 +372,7 @@ def out_of(run: RunFolder, **options: object) -> list[str]:
 
 def test_a_tail_reads_what_was_appended_in_whole_lines_once(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    tail, seen = Tail(path), []
+    tail, seen = Tail(JsonLines(path, Record)), []
     assert tail.read() == []
     text = b"".join(json.dumps(record(step)).encode() + b"\n" for step in range(1, 40))
     text += b'damaged{\n[1]\n{"step": "x"}\n' + json.dumps({"step": 40, "name": "\udcff"}).encode() + b"\n"
@@ -392,12 +389,13 @@ def test_a_tail_reads_what_was_appended_in_whole_lines_once(tmp_path):
 def test_a_tail_reads_no_more_than_is_new(tmp_path, monkeypatch):
     path = tmp_path / "metrics.jsonl"
     path.write_text((json.dumps(record(1)) + "\n") * 20_000)
-    tail = Tail(path)
+    lines = JsonLines(path, Record)
+    tail = Tail(lines)
     assert len(tail.read()) == 20_000
     with path.open("a") as file:
         file.write(json.dumps(record(2)) + "\n")
     seen = []
-    monkeypatch.setattr("frossl.live.follow._record", lambda line: seen.append(line) or {"step": 2})
+    monkeypatch.setattr(lines, "parse", lambda line: seen.append(line) or Record(step=2))
     assert len(tail.read()) == len(seen) == 1
 
 
@@ -405,7 +403,7 @@ def test_once_says_where_a_run_is(run):
     assert out_of(run, once=True) == ["step 0/1716"]
     for step in (10, 20):
         run.metrics.append(record(step))
-    run.diagnostics.append({"step": 20, "verdict": "warming up", **DIAGNOSTIC_KEYS})
+    run.diagnostics.append(diagnostic(20, "warming up"))
     with run.metrics.path.open("a") as file:
         file.write('{"step": 30, "lo')
     assert out_of(run, once=True) == [

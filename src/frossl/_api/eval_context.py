@@ -18,7 +18,7 @@ from frossl.errors import InputError
 from frossl.evaluation import EvalSplit, Evaluation, labelled_split
 from frossl.exporting import load_encoder, read_encoder
 from frossl.networks import Encoder, public_encoder
-from frossl.runs import RunFolder
+from frossl.runs import EvaluationRecord, RunFolder
 from frossl.types import isolated_rng
 
 logger = logging.getLogger("frossl")
@@ -85,7 +85,7 @@ class EvalContext:
         identity = folder.identity()
         if step is None:
             trained, design = read_encoder(folder.path)
-            step = folder.read_status()["step"] if design.step is None else design.step
+            step = folder.read_status().step if design.step is None else design.step
         else:
             trained = encoder_at(config, folder, step)
         others = {name: _load_other(name, config.network.channels or 3) for name in against}
@@ -102,7 +102,8 @@ class EvalContext:
 
         If the folder cannot be written, that is logged as a warning.
         """
-        record = {"step": self.step, "data": self.data_name, "split": self.split.kind, **evaluation.to_json()}
+        origin = {"step": self.step, "data": self.data_name, "split": self.split.kind}
+        record = EvaluationRecord.new({**origin, **evaluation.to_json()})
         try:
             self.folder.record_evaluation(record, identity=self.identity)
         except OSError as error:

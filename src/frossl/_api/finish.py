@@ -93,11 +93,10 @@ def close(
 
 def _write_verdict(folder: RunFolder, not_measured: str) -> None:
     """Write the verdict into the status. `not_measured` is the reason why there is no accuracy, or empty."""
-    status = folder.read_status()
-    status["verdict"] = outcome_of(folder)
-    if not_measured and status["verdict"].get("accuracy", "").startswith(NOT_MEASURED):
-        status["verdict"]["accuracy"] = f"{NOT_MEASURED}: {not_measured}"
-    folder.write_json("status.json", status)
+    verdict = outcome_of(folder)
+    if not_measured and verdict.get("accuracy", "").startswith(NOT_MEASURED):
+        verdict["accuracy"] = f"{NOT_MEASURED}: {not_measured}"
+    folder.update_status(folder.read_status(), verdict=verdict)
 
 
 def brief_evaluation(
@@ -119,7 +118,7 @@ def brief_evaluation(
     neighbors, tested = split.train.at_most(train), split.test.at_most(train // 2)
     note = f"{split.note}: {len(tested.ids):,} images, with neighbours among {len(neighbors.ids):,}"
     split = replace(split, train=neighbors, test=tested, note=note)
-    step, identity = folder.read_status()["step"], folder.identity()
+    step, identity = folder.read_status().step, folder.identity()
     context = EvalContext(folder, config, step, data.name, split, encoders, identity)
     return run_protocols(context, [KNN()], brief=True, quiet=True)
 

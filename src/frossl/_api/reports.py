@@ -19,6 +19,7 @@ from frossl.reporting import (
 )
 from frossl.reporting.trajectory import Kind
 from frossl.runs import RunFolder, is_run
+from frossl.runs.records import newest_evaluations
 
 
 def spectrum(
@@ -137,9 +138,10 @@ def _describe_status(folder: RunFolder) -> str:
     """Return state, step, verdict and latest accuracy of a run in one line."""
     try:
         status = folder.read_status()
-        words = [f"{status['state']}, step {status['step']} of {status['total']}"]
-        words += [status["verdict"]["kind"]] if status.get("verdict") else []
-        words += [f"{e['protocol']} {e['percent']['trained']:.1f}" for e in [*folder.evaluation][-1:]]
-    except (FrosslError, KeyError, ValueError) as error:
+        words = [f"{status.state}, step {status.step} of {status.total}"]
+        words += [status.verdict["kind"]] if "kind" in status.verdict else []
+        measured = [record for record in folder.evaluation if "trained" in record.percent]
+        words += [f"{e.protocol} {e.percent['trained']:.1f}" for e in newest_evaluations(measured)[-1:]]
+    except FrosslError as error:
         return f"damaged ({error})"
     return ", ".join(words)

@@ -14,7 +14,7 @@ from frossl._api import checkpoint_scores, embedding, evaluate, exports, reports
 from frossl.config import Config
 from frossl.exporting import load_encoder
 from frossl.networks import Encoder
-from frossl.runs import RunFolder, outcome_of
+from frossl.runs import DiagnosticRecord, EvaluationRecord, RunFolder, Status, StepRecord, outcome_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,7 +73,7 @@ class Run:
         return Config.read(RunFolder.open(self.path).config_file)
 
     @property
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """Status of the run: `state` (running, finished, stopped, failed), `step`, `total`, `reason`,
         `verdict`."""
         return RunFolder.open(self.path).read_status()
@@ -87,20 +87,20 @@ class Run:
     def interrupted(self) -> bool:
         """Whether a signal stopped the run before its end; False if FROSSL_MAX_STEPS did."""
         status = self.status
-        return bool(status["state"] == "stopped" and status["reason"] != "FROSSL_MAX_STEPS")
+        return status.state == "stopped" and status.reason != "FROSSL_MAX_STEPS"
 
     @property
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[StepRecord]:
         """Records of training steps, such as losses and learning rate, oldest first."""
         return list(RunFolder.open(self.path).metrics)
 
     @property
-    def diagnostics(self) -> list[dict[str, Any]]:
+    def diagnostics(self) -> list[DiagnosticRecord]:
         """Records of diagnostics, oldest first: spectra, online accuracies, and values from callbacks."""
         return list(RunFolder.open(self.path).diagnostics)
 
     @property
-    def evaluation(self) -> list[dict[str, Any]]:
+    def evaluation(self) -> list[EvaluationRecord]:
         """Records of evaluations at the end of the run and later, oldest first."""
         return list(RunFolder.open(self.path).evaluation)
 

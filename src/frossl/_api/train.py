@@ -29,7 +29,7 @@ from frossl._api.finish import close, finish_seconds
 from frossl._api.folders import begin_run, default_name, reserve_folder, run_of_this_job
 from frossl._api.options import RunOptions, budget_of, configure, input_paths, settle
 from frossl.augment import Transform
-from frossl.config import Config, Train
+from frossl.config import Config, Train, steps_per_epoch
 from frossl.data import Dataset
 from frossl.engine.plan import Plan, make_plan
 from frossl.errors import FrosslError, InputError, TrainingError
@@ -41,7 +41,7 @@ from frossl.options import check_names, takes_options
 from frossl.reporting import write_report
 from frossl.runs import RunFolder
 from frossl.runs.lock import HEARTBEAT, STALE
-from frossl.runs.record import is_count
+from frossl.runs.records import is_count
 from frossl.text import method_title
 from frossl.types import Callback, isolated_rng
 
@@ -218,8 +218,9 @@ def resume(
     if not requeued:
         folder.check_unlocked()
     config, dataset = _reopen(config, folder, console)
-    done, images, train = folder.read_status()["step"], len(dataset.train.source), config.train
-    if new_end and train.epochs * (images // min(images, train.batch_size)) <= done:
+    done, train = folder.read_status().step, config.train
+    per_epoch = steps_per_epoch(len(dataset.train.source), train.batch_size)
+    if new_end and train.epochs * per_epoch <= done:
         raise InputError(f"{run} has done {done} steps already; {train.epochs} epochs end before that")
     fabric = engine.launch(train)
     wait = (
@@ -346,13 +347,13 @@ def _finish_run(state: engine.State, dataset: Dataset, folder: RunFolder, consol
             console,
             f"{len(bad)} files could not be read and were replaced by other images: {folder.bad_files}",
         )
-    if folder.read_status()["state"] != "finished":
+    if folder.read_status().state != "finished":
         write_report([folder.path], folder.report)
         return
     with console.status("evaluating, and writing the report"), isolated_rng():
-        training = max((record["seconds"] for record in folder.metrics), default=0.0)
         folder.remove_evaluation(state.step, BRIEF_SUFFIX)  # left by an interrupted call
-        close(folder, state.config, dataset, load_encoder(folder.path), training=training)
+        encoder, training = load_encoder(folder.path), folder.training_seconds()
+        close(folder, state.config, dataset, encoder, training=training)
         write_card(folder)
         folder.mark_closed()
 

@@ -180,8 +180,8 @@ def _finish(run: Run, *, quiet: bool, json: bool = False) -> int:
         return 0
     status = run.status
     code = _say_stopped(run, to_stderr=json) if run.interrupted else 0
-    if status["state"] == "stopped" and not run.interrupted:
-        say(f"stopped at step {status['step']} of {status['total']} by FROSSL_MAX_STEPS", to_stderr=json)
+    if status.state == "stopped" and not run.interrupted:
+        say(f"stopped at step {status.step} of {status.total} by FROSSL_MAX_STEPS", to_stderr=json)
     if not run.interrupted:
         _say_results(run, quiet=quiet, to_stderr=json)
     if json:
@@ -193,9 +193,9 @@ def _say_results(run: Run, *, quiet: bool, to_stderr: bool) -> None:
     """Print the verdict, the accuracies if there are labels, and the paths of the run and its report."""
     _say_verdict(run, to_stderr=to_stderr)
     for record in run.evaluation[-1:]:
-        scores = [f"{ROW_TITLES.get(row, row)} {percent:.1f}" for row, percent in record["percent"].items()]
+        scores = [f"{ROW_TITLES.get(row, row)} {percent:.1f}" for row, percent in record.percent.items()]
         say(
-            f"{record['protocol']}, accuracy in percent: {', '.join(scores)}; {record['note']}",
+            f"{record.protocol}, accuracy in percent: {', '.join(scores)}; {record.note}",
             to_stderr=to_stderr,
         )
     say(f"run folder: {run.path}", to_stderr=to_stderr)
@@ -224,7 +224,7 @@ def _say_stopped(run: Run, *, to_stderr: bool = False) -> int:
 
     status = run.status
     say(
-        f"stopped at step {status['step']} of {status['total']}, with a checkpoint; "
+        f"stopped at step {status.step} of {status.total}, with a checkpoint; "
         f"continue with: frossl resume {quoted(run.path)}",
         to_stderr=to_stderr,
     )

@@ -10,6 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from frossl.config import steps_per_epoch
 from frossl.data.sources import Source
 from frossl.types import Batch, Clock
 
@@ -75,7 +76,7 @@ class Loader:
         self.source, self.seed = source, seed
         self.rank, self.processes = rank, processes
         self.batch_size = min(batch_size, len(source))
-        self.steps_per_epoch = len(source) // self.batch_size
+        self.steps_per_epoch = steps_per_epoch(len(source), batch_size)
         self.total = steps or epochs * self.steps_per_epoch
         self.last = min(self.total, max_steps) if max_steps is not None else self.total
 

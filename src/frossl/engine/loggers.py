@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Protocol
 
 from frossl.config import Config
 from frossl.errors import InputError
 from frossl.runs import RunFolder
+from frossl.runs.records import Record
 
 report = logging.getLogger("frossl")
 
@@ -123,16 +124,12 @@ class Loggers:
             with self._guarded(name):
                 self.told[name] = LOGGERS[name](folder, config, step)
 
-    def log(self, record: Mapping[str, Any]) -> None:
+    def log(self, record: Record) -> None:
         """Log the numbers of a record at its step."""
-        numbers = {
-            name: value
-            for name, value in record.items()
-            if name != "step" and isinstance(value, (int, float)) and not isinstance(value, bool)
-        }
+        numbers = record.numbers()
         for name, logger in list(self.told.items()):
             with self._guarded(name):
-                logger.log(record["step"], numbers)
+                logger.log(record.step, numbers)
 
     def close(self, *, finished: bool) -> None:
         for name, logger in list(self.told.items()):

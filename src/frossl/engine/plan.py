@@ -14,7 +14,7 @@ import torch
 
 import frossl.engine as engine
 from frossl.augment import Transform
-from frossl.config import Config
+from frossl.config import Config, steps_per_epoch
 from frossl.data import Dataset
 from frossl.errors import InputError
 from frossl.methods import Method
@@ -192,7 +192,7 @@ def make_plan(
     images, train = len(data.train.source), config.train
     processes = (train.devices or 1) * (train.num_nodes or 1)
     batch = min(train.batch_size, images)
-    per_epoch = images // batch
+    per_epoch = steps_per_epoch(images, train.batch_size)
     method = method or engine.build_method(config)
     plan = Plan(
         config=config,

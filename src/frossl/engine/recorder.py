@@ -19,8 +19,7 @@ from frossl.engine.build import State
 from frossl.engine.checkpoint import forget_after, newest, save
 from frossl.engine.loggers import Loggers
 from frossl.errors import BadStepError, CollapseError, LostError, TrainingError
-from frossl.runs import RunFolder, bad_file_lines
-from frossl.runs.record import DIAGNOSTIC_KEYS
+from frossl.runs import DiagnosticRecord, RunFolder, StepRecord, bad_file_lines
 from frossl.types import Callback, Clock, LossTerms
 
 StepTensors = tuple[Tensor, dict[str, Tensor]]
@@ -30,10 +29,10 @@ StepTensors = tuple[Tensor, dict[str, Tensor]]
 class Display(Protocol):
     """Display of a running training, such as the dashboard."""
 
-    def step(self, step: int, total: int, record: dict[str, Any] | None) -> None:
+    def step(self, step: int, total: int, record: StepRecord | None) -> None:
         """Show that a step is done; `record` is its metrics on log steps, else None."""
 
-    def diagnostic(self, record: dict[str, Any]) -> None:
+    def diagnostic(self, record: DiagnosticRecord) -> None:
         """Show a diagnostic record, with the verdict, its `reason` and `advice`."""
 
     def note(self, text: str) -> None:
@@ -52,7 +51,7 @@ class Recorder:
         with self._writing():
             self.folder.truncate_after(state.step)
             self.throughput = Throughput(state, self.folder)
-            self.records = [record for record in self.folder.diagnostics if record.keys() >= DIAGNOSTIC_KEYS]
+            self.records = [record for record in self.folder.diagnostics if record.has_embeddings]
             self.online = [record for record in self.folder.diagnostics if "knn_gain" in record]
             watched = bool(self.records) or state.config.diagnostics.share > 0
             self.verdict = self._judge() if watched else NOT_WATCHED
@@ -63,10 +62,11 @@ class Recorder:
 
     def step(self, terms: LossTerms, clock: Clock, *, ending: bool) -> None:
         state, train = self.state, self.state.config.train
-        record: dict[str, Any] | None = None
+        record: StepRecord | None = None
         if clock.due(train.log_every):
-            record = {"step": state.step, "epoch": clock.epoch, "lr": state.lr(clock)}
-            record |= terms.to_floats() | self.throughput.measure(state.step)
+            values = {"step": state.step, "epoch": clock.epoch, "lr": state.lr(clock)}
+            values |= self.throughput.measure(state.step)
+            record = StepRecord.of(values, terms.to_floats(), terms.parts)
             with self._writing():
                 self.folder.metrics.append(record)
             self.loggers.log(record)
@@ -92,18 +92,19 @@ class Recorder:
         """Run the monitor and the callbacks that are due, and record what they return."""
         ids, tensors = shown or (torch.empty(0), {})
         if record := self.state.monitor.step(ids, tensors, terms, clock):
-            self._diagnose({"epoch": clock.epoch, **record}, embeddings="z_rank" in record)
+            self._diagnose({"epoch": clock.epoch, **record})
         for callback in callbacks:
             if seen := callback.function(ids.cpu(), tensors, clock):
                 self._diagnose(_numbers(seen))
 
-    def _diagnose(self, record: dict[str, Any], *, embeddings: bool = False) -> None:
-        """Write a diagnostic record; with `embeddings`, it holds their statistics and updates the verdict."""
-        record = {**record, "step": self.state.step, "seconds": self.throughput.so_far()}
+    def _diagnose(self, numbers: Mapping[str, Any]) -> None:
+        """Write a diagnostic record; diagnostics of the embeddings also update the verdict."""
+        placed = {**numbers, "step": self.state.step, "seconds": self.throughput.so_far()}
+        record = DiagnosticRecord.new(placed)
         with self._writing():
             if "knn_gain" in record:
                 self.online.append(record)
-            if embeddings:
+            if record.has_embeddings:
                 self.records.append(record)
                 earlier = self.verdict
                 self.verdict = self._judge()
@@ -111,7 +112,7 @@ class Recorder:
                 record |= {"advice": self.verdict.advice} if self.verdict.advice else {}
                 if self.verdict.kind != earlier.kind:
                     self._status("running")
-            self.folder.diagnostics.append(json_record(record))
+            self.folder.diagnostics.append(record.finite())
         if self.screen is not None:
             self.screen.diagnostic(record)
         self.loggers.log(record)
@@ -191,13 +192,6 @@ def json_number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
-def json_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record without NaN and infinity, which JSON cannot hold."""
-    return {
-        name: value for name, value in record.items() if not isinstance(value, float) or math.isfinite(value)
-    }
-
-
 def _numbers(seen: Mapping[str, float]) -> dict[str, float]:
     try:
         return {str(name): float(value) for name, value in seen.items()}
@@ -213,7 +207,7 @@ class Throughput:
     def __init__(self, state: State, folder: RunFolder) -> None:
         self.batch_size, self.step, self.time = state.loader.batch_size, state.step, time.perf_counter()
         self.device, self.stopwatch = state.fabric.device, state.stopwatch
-        self.seconds = max((record["seconds"] for record in folder.metrics), default=0.0)
+        self.seconds = folder.training_seconds()
 
     def so_far(self) -> float:
         return round(self.seconds + time.perf_counter() - self.time, 3)

@@ -11,8 +11,9 @@ from frossl.exporting.formats import FORMATS
 from frossl.exporting.formats.record import ExportFormat
 from frossl.exporting.spec import EncoderSpec
 from frossl.networks import Encoder
-from frossl.runs import RunFolder, outcome_of
+from frossl.runs import EvaluationRecord, RunFolder, outcome_of
 from frossl.runs.outcome import NOT_MEASURED
+from frossl.runs.records import newest_evaluations
 from frossl.text import method_title
 
 ROW_TITLES = {
@@ -39,7 +40,7 @@ def model_card(encoder: Encoder, spec: EncoderSpec, folder: RunFolder, format: s
     config, provenance = Config.read(folder.config_file), folder.provenance()
     status = folder.read_status()
     name = plain(folder.path.absolute().name)
-    seconds = max((record["seconds"] for record in folder.metrics), default=0.0)
+    seconds = folder.training_seconds()
     initial = "weights from a file" if config.network.weights else "random weights"
     facts = {
         "network": f"{spec.description()}; {_millions(encoder)} M parameters, "
@@ -47,7 +48,7 @@ def model_card(encoder: Encoder, spec: EncoderSpec, folder: RunFolder, format: s
         "method": f"{_method(config)}, {sum(view.count for view in config.views)} views of "
         f"{', '.join(dict.fromkeys(f'{view.size} px' for view in config.views))}",
         "images": f"{provenance['images']:,} of {plain(Path(config.data.source).name)}, at {spec.size} px",
-        "training": f"{status['step']:,} steps of {config.train.batch_size} images from {initial}, "
+        "training": f"{status.step:,} steps of {config.train.batch_size} images from {initial}, "
         f"{seconds / 60:.1f} minutes on {_machine(config, provenance)}, seed {config.train.seed}",
         "made with": ", ".join(
             f"{name} {provenance['versions'].get(name)}" for name in ("frossl", "torch", "timm")
@@ -129,13 +130,12 @@ def _verdict_lines(folder: RunFolder) -> list[str]:
 
 def _accuracy_table(folder: RunFolder) -> list[str]:
     """Return a table of the latest accuracies, by protocol and data set, with their intervals."""
-    step = folder.read_status()["step"]  # records of other checkpoints are of other encoders
-    records = [record for record in folder.evaluation if record["step"] == step]
-    last = {(record["protocol"], record.get("data", "")): record for record in records}
-    if not last:
+    step = folder.read_status().step  # records of other checkpoints are of other encoders
+    records = newest_evaluations(folder.evaluation, step=step)
+    if not records:
         return ["Not evaluated yet; with labels, `frossl knn` and `frossl probe` measure the accuracy."]
-    rows = dict.fromkeys(row for record in last.values() for row in record["percent"])
-    titles = [f"{protocol}, {plain(Path(data).name)}" for protocol, data in last]
+    rows = dict.fromkeys(row for record in records for row in record.percent)
+    titles = [f"{record.protocol}, {plain(Path(record.data).name)}" for record in records]
     return [
         "Accuracy in percent, with 95% intervals.",
         "",
@@ -143,12 +143,12 @@ def _accuracy_table(folder: RunFolder) -> list[str]:
         "|---|" + "---|" * len(titles),
         *(
             "| "
-            + " | ".join([ROW_TITLES.get(row) or plain(row), *(_cell(r, row) for r in last.values())])
+            + " | ".join([ROW_TITLES.get(row) or plain(row), *(_cell(record, row) for record in records)])
             + " |"
             for row in rows
         ),
         "",
-        *(f"{protocol}: {_note(record.get('note', ''))}.  " for (protocol, _), record in last.items()),
+        *(f"{record.protocol}: {_note(record.note)}.  " for record in records),
     ]
 
 
@@ -159,11 +159,11 @@ def _note(text: str) -> str:
     return f"tested on {plain(Path(path).name)}" if is_path else plain(text)[1:-1]
 
 
-def _cell(record: dict[str, Any], row: str) -> str:
-    if row not in record["percent"]:
+def _cell(record: EvaluationRecord, row: str) -> str:
+    if row not in record.percent:
         return ""
-    low, high = record.get("interval", {}).get(row, (math.nan, math.nan))
-    return f"{record['percent'][row]:.1f}" + (f" ({low:.1f}–{high:.1f})" if low <= high else "")
+    low, high = record.interval.get(row, (math.nan, math.nan))
+    return f"{record.percent[row]:.1f}" + (f" ({low:.1f}–{high:.1f})" if low <= high else "")
 
 
 def _machine(config: Config, provenance: dict[str, Any]) -> str:

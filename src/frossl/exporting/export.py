@@ -19,7 +19,7 @@ from frossl.exporting.tracing import random_images
 from frossl.networks import Encoder
 from frossl.runs import RunFolder
 from frossl.runs.folder import write_atomically
-from frossl.runs.record import TEXT
+from frossl.runs.json_lines import TEXT
 from frossl.types import isolated_rng
 
 MAX_RELATIVE_ERROR = 1e-4

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from frossl.data.csv_cells import path_cell, text_cell
 from frossl.errors import InputError
-from frossl.runs.record import TEXT
+from frossl.runs.json_lines import TEXT
 from frossl.text import encodable
 
 TEXT_CELLS: dict[str, Callable[[str], str]] = {"name": path_cell, "other": path_cell, "label": text_cell}

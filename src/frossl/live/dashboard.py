@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from frossl.live.run_view import BAD, GOOD, WAITING, Line, Points, RunView
-from frossl.runs import RunFolder
+from frossl.runs import DiagnosticRecord, RunFolder, StepRecord
 from frossl.text import clock, encodable, number, sanitize
 
 REFRESH_SECONDS = 0.5
@@ -37,19 +37,6 @@ MAX_GRAPHIC_WIDTH = 32
 """Largest width of the bar or curve beside a number."""
 RECENT_LINES = 6
 """Number of recent events at the end of a frame."""
-NOT_LOSS_TERMS = {
-    "step",
-    "epoch",
-    "lr",
-    "loss",
-    "seconds",
-    "images_per_second",
-    "memory_gb",
-    "effective_rank",
-}
-"""Keys of a metrics record that are not terms of the loss."""
-MILLISECONDS_PREFIX = "ms_"
-"""Prefix of the keys of a metrics record that hold the time of one part of a step."""
 
 
 class Symbols(NamedTuple):
@@ -114,8 +101,8 @@ class Frame:
         if view.state == "running" and (remaining := view.remaining()) is not None:
             words.append(f"{clock(remaining)} left")
         words.append(f"{clock(view.elapsed())} elapsed")
-        if view.epochs and "epoch" in view.record:
-            words.append(f"epoch {view.record['epoch'] + 1:,} of {view.epochs:,}")
+        if view.epochs and view.record is not None and (epoch := view.record.number("epoch")) is not None:
+            words.append(f"epoch {epoch + 1:,} of {view.epochs:,}")
         return [*title, Row(2, _bar(share, width, symbols)), Row(0, Text(_fitting(words, width)))]
 
     def _verdict(self, width: int) -> list[Row]:
@@ -134,15 +121,16 @@ class Frame:
         return [_BLANK, *rows] if rows else []
 
     def _numbers(self, width: int, symbols: Symbols) -> list[Row]:
-        view, record, diagnostics = self.view, self.view.record, self.view.numbers
+        view, diagnostics = self.view, self.view.numbers
+        terms = {} if view.record is None else view.record.terms
         wide = width >= TWO_COLUMN_WIDTH
         room = min(MAX_GRAPHIC_WIDTH, (width // 2 if wide else width) - LABEL_WIDTH - VALUE_WIDTH - 6)
         left, right = [], []
-        if "loss" in record:
+        if view.record is not None and "loss" in (numbers := view.record.numbers()):
             curve = _curve(view.losses, room, symbols)
-            left.append(Row(1, _cell("loss", number(record["loss"]), curve)))
-        for name, value in record.items():
-            if name not in NOT_LOSS_TERMS and not name.startswith(MILLISECONDS_PREFIX):
+            left.append(Row(1, _cell("loss", number(numbers["loss"]), curve)))
+        for name, value in terms.items():
+            if name != "effective_rank":  # shown as the rank
                 left.append(Row(6, _cell(f"  {sanitize(name)}", number(value))))
         if view.rank is not None:
             share = view.rank / max(1, view.largest_rank)
@@ -163,23 +151,23 @@ class Frame:
         return [_BLANK, *rows] if rows else []
 
     def _speed(self, width: int) -> list[Row]:
-        view, record = self.view, self.view.record
+        view, record = self.view, self.view.record or StepRecord()
         words = []
-        if "images_per_second" in record:
-            words.append(f"{record['images_per_second']:,.0f} images/s")
+        if record.images_per_second is not None:
+            words.append(f"{record.images_per_second:,.0f} images/s")
         if (seconds := view.seconds_per_step()) is not None:
             words.append(f"{1000 * seconds:,.0f} ms/step" if seconds < 10 else f"{seconds:,.1f} s/step")
-        if "memory_gb" in record:
-            words.append(f"{record['memory_gb']:.1f} GB")
-        if "lr" in record:
-            words.append(f"lr {record['lr']:.2g}")
-        if "share" in view.numbers and f"{MILLISECONDS_PREFIX}diagnostics" not in record:
+        if record.memory_gb is not None:
+            words.append(f"{record.memory_gb:.1f} GB")
+        if (rate := record.number("lr")) is not None:
+            words.append(f"lr {rate:.2g}")
+        spent = record.milliseconds
+        if "share" in view.numbers and "diagnostics" not in spent:
             words.append(f"diagnostics {view.numbers['share']:.1%}")
         rows = [Row(5, Text(_fitting(words, width)))] if words else []
-        spent = {name: value for name, value in record.items() if name.startswith(MILLISECONDS_PREFIX)}
         if total := sum(spent.values()):
             parts = [
-                f"{sanitize(name.removeprefix(MILLISECONDS_PREFIX))} {value / total:.0%}"
+                f"{sanitize(name)} {value / total:.0%}"
                 for name, value in sorted(spent.items(), key=lambda item: -item[1])
             ]
             rows.append(Row(6, Text(_fitting(parts, width), DIM_STYLE)))
@@ -304,10 +292,10 @@ class Dashboard:
             sys.stdout = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
             sys.stderr = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
 
-    def step(self, step: int, total: int, record: dict[str, Any] | None) -> None:
+    def step(self, step: int, total: int, record: StepRecord | None) -> None:
         self.view.step(step, total, record)
 
-    def diagnostic(self, record: dict[str, Any]) -> None:
+    def diagnostic(self, record: DiagnosticRecord) -> None:
         self.view.diagnostic(record)
 
     def note(self, text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import threading
@@ -11,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Generic
 
 from rich.console import Console
 
@@ -19,7 +18,8 @@ from frossl.errors import InputError
 from frossl.live.dashboard import Dashboard, Frame
 from frossl.live.progress import NonBlockingConsole, PlainLines
 from frossl.live.run_view import Line, RunView
-from frossl.runs import RunFolder, outcome_of
+from frossl.runs import RunFolder, Status, outcome_of
+from frossl.runs.json_lines import JsonLines, R
 
 POLL_SECONDS = 0.5
 """Seconds between two reads of the folder."""
@@ -30,11 +30,11 @@ CHECKPOINT_NOTE = "checkpoint"
 """Text of the event that a checkpoint was written."""
 
 
-class Tail:
-    """Incremental reader of a JSON Lines file: each read returns the complete lines added since the last."""
+class Tail(Generic[R]):
+    """Incremental reader of records: each read returns those of the complete lines added since the last."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.offset, self.changed = path, 0, 0.0
+    def __init__(self, lines: JsonLines[R]) -> None:
+        self.lines, self.path, self.offset, self.changed = lines, lines.path, 0, 0.0
         self._file = 0
 
     @property
@@ -49,7 +49,7 @@ class Tail:
     def _is_other(self, seen: os.stat_result) -> bool:
         return self.offset > 0 and (seen.st_ino != self._file or seen.st_size < self.offset)
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[R]:
         """Return the new records; damaged lines are skipped."""
         try:
             file = self.path.open("rb")
@@ -63,15 +63,7 @@ class Tail:
             file.seek(self.offset)
             whole, end, _ = file.read().rpartition(b"\n")  # the rest is a line that is still being written
         self.offset += len(whole) + len(end)
-        return [record for line in whole.splitlines() if (record := _record(line)) is not None]
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line.decode("utf-8", "surrogateescape"))
-    except ValueError:  # a partial line of a killed process, before the run was resumed
-        return None
-    return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None
+        return [record for line in whole.splitlines() if (record := self.lines.parse(line)) is not None]
 
 
 class Follower:
@@ -82,7 +74,7 @@ class Follower:
         self._begin()
 
     def _begin(self) -> None:
-        self.metrics, self.diagnostics = Tail(self.folder.metrics.path), Tail(self.folder.diagnostics.path)
+        self.metrics, self.diagnostics = Tail(self.folder.metrics), Tail(self.folder.diagnostics)
         self._seen: dict[Path, int] = {}
 
     def view(self, *, up_to: int | None = None) -> RunView:
@@ -90,14 +82,13 @@ class Follower:
         view = RunView.of(self.folder)
         if up_to is None:
             self._read_state(view)  # before the records: with the last status, all of them are written
-        records, diagnostics = (
-            [record for record in tail.read() if up_to is None or record["step"] <= up_to]
-            for tail in (self.metrics, self.diagnostics)
-        )
-        for record in diagnostics:
-            view.diagnostic(record)
-        for record in records:
-            view.step(record["step"], view.total, record, fresh=False)
+        metrics, diagnostics = self.metrics.read(), self.diagnostics.read()
+        for diagnostic in diagnostics:
+            if up_to is None or diagnostic.step <= up_to:
+                view.diagnostic(diagnostic)
+        for record in metrics:
+            if up_to is None or record.step <= up_to:
+                view.step(record.step, view.total, record, fresh=False)
         view.conclude()
         if up_to is not None:
             view.begin(up_to)
@@ -111,18 +102,18 @@ class Follower:
             self._begin()
             display.view = self.view()
         self._read_state(display.view)
-        for record in self.diagnostics.read():
-            display.diagnostic(record)
+        for diagnostic in self.diagnostics.read():
+            display.diagnostic(diagnostic)
         for record in self.metrics.read():
-            display.step(record["step"], display.view.total, record)
+            display.step(record.step, display.view.total, record)
         display.view.conclude()
 
     def _read_state(self, view: RunView) -> None:
         """Update the view from the status, the checkpoints and the list of bad files if they changed."""
         if self._changed(self._status) or not view.total:
             status = self.folder.read_status()
-            if status["state"] == "finished":  # includes evaluations, also while the run is still closing
-                status["verdict"] = outcome_of(self.folder)
+            if status.state == "finished":  # includes evaluations, also while the run is still closing
+                status = Status({**status, "verdict": outcome_of(self.folder)})
             view.status(status)
         if self._changed(self.folder.checkpoints):
             steps = [_step(path) for path in self.folder.checkpoints.glob("step-*.pt")]

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.segment import Segment
 
 from frossl.live.run_view import RunView
+from frossl.runs import DiagnosticRecord, StepRecord
 from frossl.text import encodable, sanitize, sanitize_lines
 
 
@@ -53,7 +54,7 @@ class PlainLines:
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
         return None
 
-    def step(self, step: int, total: int, record: dict[str, Any] | None) -> None:
+    def step(self, step: int, total: int, record: StepRecord | None) -> None:
         self.view.step(step, total, record)
         now = time.monotonic()
         if record is not None and (now - self.last_time >= self.every or step >= total):
@@ -66,9 +67,9 @@ class PlainLines:
             self.last_step = self.view.now
             self.message(self.view.line())
 
-    def diagnostic(self, record: dict[str, Any]) -> None:
+    def diagnostic(self, record: DiagnosticRecord) -> None:
         if verdict := self.view.diagnostic(record):
-            self.message(f"step {record.get('step', self.view.now)}: {verdict}")
+            self.message(f"step {record.step}: {verdict}")
 
     def note(self, text: str) -> None:
         """Ignore a minor event: plain lines show only important ones."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import bisect
-import math
 import time
 import tomllib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from frossl.errors import InputError
-from frossl.runs import RunFolder
+from frossl.runs import DiagnosticRecord, RunFolder, Status, StepRecord
 from frossl.runs.outcome import BAD_VERDICTS, BETTER, NO_BETTER_THAN_PIXELS, VERDICT_NOTES, WORSE
-from frossl.runs.record import is_count
+from frossl.runs.records import is_count
 from frossl.text import clock, method_title, sanitize
 
 BAD = (*BAD_VERDICTS, "forgetting", NO_BETTER_THAN_PIXELS, WORSE)
@@ -43,15 +42,16 @@ class Line(NamedTuple):
 class RunView:
     """State of a run that a display shows.
 
-    `step`, `diagnostic` and `status` take records as they are in `metrics.jsonl`, `diagnostics.jsonl` and
-    `status.json`. Attributes are replaced, never modified in place, so that a second thread may read them.
+    `step`, `diagnostic` and `status` take records of `metrics.jsonl`, `diagnostics.jsonl` and `status.json`.
+    Attributes are replaced, never modified in place, so that a second thread may read them.
     """
 
     def __init__(self, *, title: str = "", about: str = "", largest_rank: int = 0, epochs: int = 0) -> None:
         self.title, self.about = sanitize(title), sanitize(about)
         self.largest_rank, self.epochs = largest_rank, epochs
         self.now, self.total = 0, 0
-        self.record: Mapping[str, float] = {}
+        self.record: StepRecord | None = None
+        """Newest record of a training step."""
         self.numbers: Mapping[str, float] = {}
         """Newest value of every number in the diagnostics records; not every record has all of them."""
         self.kind, self.reason, self.advice = "", "", ""
@@ -87,7 +87,7 @@ class RunView:
             epochs=epochs,
         )
 
-    def step(self, step: int, total: int, record: Mapping[str, Any] | None, *, fresh: bool = True) -> None:
+    def step(self, step: int, total: int, record: StepRecord | None, *, fresh: bool = True) -> None:
         """Take over a step.
 
         Args:
@@ -99,22 +99,21 @@ class RunView:
         self.now, self.total = max(self.now, step), total
         if record is None:
             return
-        self.record = {name: value for name, value in record.items() if is_number(value)}
-        if math.isfinite(loss := self.record.get("loss", math.nan)):
-            self.losses = _thinned((*self.losses, (step, loss)))
-        if "seconds" in self.record:
-            self.times = _thinned((*self.times, (step, self.record["seconds"])))
+        self.record = record
+        if record.loss is not None:
+            self.losses = _thinned((*self.losses, (step, record.loss)))
+        if record.seconds is not None:
+            self.times = _thinned((*self.times, (step, record.seconds)))
             self._last_record = time.monotonic() if fresh else None
 
-    def diagnostic(self, record: Mapping[str, Any]) -> str:
+    def diagnostic(self, record: DiagnosticRecord) -> str:
         """Take over a record of `diagnostics.jsonl`.
 
         Returns:
             The verdict if it became bad or stopped being bad, else an empty string.
         """
-        numbers = {name: value for name, value in record.items() if is_number(value)}
-        self.numbers = {**self.numbers, **numbers}
-        before, kind = self.kind, record.get("verdict", self.kind)
+        self.numbers = {**self.numbers, **record.numbers()}
+        before, kind = self.kind, self.kind if record.verdict is None else record.verdict
         if kind != before or "reason" in record:
             self._set_verdict(
                 {"kind": kind, **record} if "reason" in record else {"kind": kind, **self._stored_as(kind)}
@@ -123,14 +122,14 @@ class RunView:
             return ""
         bad = self.kind in BAD or before in BAD
         if before:
-            self.note(self.verdict, step=record.get("step"), important=bad)
+            self.note(self.verdict, step=record.step, important=bad)
         return self.verdict if bad else ""
 
-    def status(self, status: Mapping[str, Any]) -> None:
+    def status(self, status: Status) -> None:
         """Take over the content of `status.json`."""
-        self.now, self.total = max(self.now, status["step"]), status["total"] or self.total
-        self.state, self.ending = status["state"], sanitize(status["reason"])
-        self._stored_verdict = status.get("verdict") or {}
+        self.now, self.total = max(self.now, status.step), status.total or self.total
+        self.state, self.ending = status.state, sanitize(status.reason)
+        self._stored_verdict = status.verdict
         ended = self.state not in ("running", "finished")
         if self._stored_verdict and (ended or (self._stored_as(self.kind) and not self.reason)):
             self._set_verdict(self._stored_verdict)
@@ -164,7 +163,7 @@ class RunView:
 
     def begin(self, step: int) -> None:
         """Start at a step, as a resumed run does: earlier records do not count for the speed."""
-        self.now, self.times = step, ((step, self.record.get("seconds", 0.0)),)
+        self.now, self.times = step, ((step, 0.0 if self.record is None else self.record.seconds or 0.0),)
 
     @property
     def verdict(self) -> str:
@@ -174,8 +173,8 @@ class RunView:
     @property
     def rank(self) -> float | None:
         """Newest effective rank of the projections."""
-        value = self.record.get("effective_rank", self.numbers.get("z_rank"))
-        return value if value is None or math.isfinite(value) else None
+        value = None if self.record is None else self.record.number("effective_rank")
+        return self.numbers.get("z_rank") if value is None else value
 
     def seconds_per_step(self) -> float | None:
         """Return the mean time of the steps in the speed window; None before there are two records."""
@@ -211,18 +210,13 @@ class RunView:
         words = [f"step {self.now}/{self.total}"]
         if self.state == "running" and (remaining := self.remaining()) is not None:
             words.append(f"{clock(remaining)} left")
-        if "loss" in self.record:
+        if self.record is not None and "loss" in self.record.numbers():
             words.append(f"loss {self.record['loss']:.3f}")
         if self.rank is not None:
             words.append(f"rank {self.rank:.0f}/{self.largest_rank}")
-        if "images_per_second" in self.record:
-            words.append(f"{self.record['images_per_second']:,.0f} images/s")
+        if self.record is not None and self.record.images_per_second is not None:
+            words.append(f"{self.record.images_per_second:,.0f} images/s")
         return "  ".join([*words, *filter(None, [self.kind])])
-
-
-def is_number(value: object) -> bool:
-    """Return whether a value is an int or a float, and not a bool."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _thinned(points: Points) -> Points:

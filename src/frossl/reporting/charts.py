@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from frossl.reporting.html import Markup, embedded_json, joined, tag, visible
 from frossl.reporting.trajectory import Trajectory
-from frossl.runs.record import is_number
+from frossl.runs.records import is_number
 
 T = TypeVar("T")
 

@@ -13,10 +13,11 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
-from frossl.config import Config
+from frossl.config import Config, steps_per_epoch
 from frossl.errors import InputError
 from frossl.intervals import Z95, wilson
-from frossl.runs import RunFolder
+from frossl.runs import EvaluationRecord, RunFolder
+from frossl.runs.records import newest_evaluations
 
 SEPARATED = 2.0
 """Standard errors beyond which a difference counts as one."""
@@ -214,11 +215,10 @@ Key = tuple[str, str]
 
 def _common_protocol(folders: Sequence[RunFolder]) -> Key:
     """Return the newest key that every run was evaluated with after its end, else that of online accuracy."""
-    known = [{_key(record) for record in _final(folder)} for folder in folders]
-    common = set.intersection(*known)
-    order = [_key(record) for record in _final(folders[0])]
+    known = [_final(folder) for folder in folders]
+    common = [key for key in known[0] if all(key in keys for keys in known)]
     if common:
-        return max(common, key=lambda key: len(order) - order[::-1].index(key))
+        return common[-1]
     online = {_online_key(folder) for folder in folders}
     if len(online) == 1 and (key := online.pop()) is not None:
         return key
@@ -230,16 +230,14 @@ def _common_protocol(folders: Sequence[RunFolder]) -> Key:
     )
 
 
-def _final(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return the evaluation records of the final step, without those of earlier checkpoints."""
-    step = folder.read_status()["step"]
-    return [
-        record
-        for record in folder.evaluation
-        if record["step"] == step
-        and "trained" in record["percent"]
-        and "trained" in record.get("interval", {})
-    ]
+def _final(folder: RunFolder) -> dict[Key, EvaluationRecord]:
+    """Return the newest evaluations of the final step by key, oldest first, without earlier checkpoints."""
+    step = folder.read_status().step
+    return {
+        _key(record): record
+        for record in newest_evaluations(folder.evaluation, step=step, by_split=True)
+        if "trained" in record.percent and "trained" in record.interval
+    }
 
 
 HASH_SPLIT = "hash"
@@ -249,19 +247,19 @@ HASH_NOTE_OF_0_1 = "held out by a hash"
 """Text in the note of a record of frossl 0.1.0 whose test images were split off by a hash."""
 
 
-def _key(record: dict[str, Any]) -> Key:
+def _key(record: EvaluationRecord) -> Key:
     """Return the key of an evaluation record.
 
     Records of 0.1.0 name no split: it was the data's own test part, or the hash that ignored copies, which
     equals today's split if there are none.
     """
-    data = f" on {record['data']}" if "data" in record else ""
-    old = HASH_SPLIT if HASH_NOTE_OF_0_1 in str(record.get("note")) else "own test part"
-    return f"{record['protocol']}{data}", record.get("split", old)
+    data = f" on {record.data}" if record.data else ""
+    old = HASH_SPLIT if HASH_NOTE_OF_0_1 in record.note else "own test part"
+    return f"{record.protocol}{data}", old if record.split is None else record.split
 
 
 def _online_key(folder: RunFolder) -> Key | None:
-    records = [record for record in folder.diagnostics if "knn" in record]
+    records = [record for record in folder.diagnostics if record.knn is not None]
     if not records:
         return None
     data = Config.read(folder.config_file).data
@@ -271,35 +269,27 @@ def _online_key(folder: RunFolder) -> Key | None:
 
 def _result(folder: RunFolder, key: Key) -> RunResult:
     config = Config.read(folder.config_file)
-    metrics, diagnostics = list(folder.metrics), list(folder.diagnostics)
+    metrics, asked = list(folder.metrics), [r for r in folder.diagnostics if r.knn is not None]
     origin = folder.provenance()
     images = origin["images"]
-    batch = min(config.train.batch_size, images)
-    per_epoch = images // batch
+    batch, per_epoch = min(config.train.batch_size, images), steps_per_epoch(images, config.train.batch_size)
     online = tuple(
-        Point(record["step"], record["step"] / per_epoch, record["seconds"], record["knn"])
-        for record in diagnostics
-        if "knn" in record
+        Point(record.step, record.step / per_epoch, record["seconds"], record["knn"]) for record in asked
     )
-    found = [record for record in _final(folder) if _key(record) == key]
-    if found:
-        percent = found[-1]["percent"]["trained"]
-        low, high = found[-1]["interval"]["trained"]
+    if (found := _final(folder).get(key)) is not None:
+        percent, (low, high) = found.percent["trained"], found.interval["trained"]
     else:
         percent = online[-1].percent
-        tested = [record["tested"] for record in diagnostics if "knn" in record][-1]
-        low, high = (100 * end for end in wilson(percent / 100, tested))
-    speeds = [batch / record["images_per_second"] for record in metrics if record.get("images_per_second")]
+        low, high = (100 * end for end in wilson(percent / 100, asked[-1]["tested"]))
+    speeds = [batch / record.images_per_second for record in metrics if record.images_per_second]
     return RunResult(
         name=folder.path.name,
         path=folder.path,
         arm=_arm(config, origin),
         seed=config.train.seed,
-        seconds=max(
-            (record["seconds"] for record in (*metrics, *diagnostics) if "seconds" in record), default=0.0
-        ),
+        seconds=folder.training_seconds(),
         step_seconds=statistics.median(speeds) if speeds else None,
-        memory_gb=max((record["memory_gb"] for record in metrics if "memory_gb" in record), default=None),
+        memory_gb=max((r.memory_gb for r in metrics if r.memory_gb is not None), default=None),
         online=online,
         percent=percent,
         error=(high - low) / (2 * Z95),

@@ -12,7 +12,7 @@ from frossl.reporting.fragments import axis_choice, quiet, spectra, verdict
 from frossl.reporting.html import Markup, joined, tag
 from frossl.reporting.page import Section, page
 from frossl.reporting.run_data import RunData
-from frossl.runs.record import is_number
+from frossl.runs.records import is_number
 
 
 def comparison_page(runs: Sequence[RunData]) -> Markup:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from frossl.config import Config
+from frossl.config import Config, steps_per_epoch
 from frossl.errors import FrosslError
 from frossl.reporting.charts import Curve, Mark
-from frossl.runs import RunFolder, outcome
-from frossl.runs.record import TEXT, JsonLines, is_number
+from frossl.runs import DiagnosticRecord, EvaluationRecord, RunFolder, Status, StepRecord, outcome
+from frossl.runs.folder import PROVENANCE_FILE
+from frossl.runs.json_lines import TEXT, JsonLines, R
+from frossl.runs.records import Record, newest_evaluations, training_seconds
 
-Record = dict[str, Any]
-ROUNDING = 1e-5
-"""Largest rounding error of a float32 sum, relative to the sum of the absolute values of its terms."""
 ROW_ORDER = ("pixels", "colors", "untrained", "trained")
 """Rows of an evaluation in the order in which they are shown; others follow."""
 
@@ -29,14 +27,14 @@ class RunData:
 
     folder: RunFolder
     name: str
-    status: Record
-    provenance: Record
+    status: Status | None
+    """Content of status.json; None if it is missing or damaged."""
+    provenance: dict[str, Any]
     toml: str
     config: Config | None
-    metrics: list[Record]
-    diagnostics: list[Record]
-    """Records of diagnostics.jsonl."""
-    evaluation: list[Record]
+    metrics: list[StepRecord]
+    diagnostics: list[DiagnosticRecord]
+    evaluation: list[EvaluationRecord]
     bad_files: int
     troubles: list[str] = field(default_factory=list)
     """Messages about files that could not be read."""
@@ -47,19 +45,21 @@ class RunData:
         folder = RunFolder.open(run)
         troubles: list[str] = []
 
-        def table(name: str) -> Record:
-            try:
-                found = folder.read_json(name)
-            except FileNotFoundError:
-                return {}
-            except (FrosslError, OSError) as error:
-                troubles.append(str(error))
-                return {}
-            if isinstance(found, dict):
-                return found
-            troubles.append(f"{name} is not a JSON object")
-            return {}
-
+        provenance: Any = {}
+        try:
+            provenance = folder.read_json(PROVENANCE_FILE)
+        except FileNotFoundError:
+            pass
+        except (FrosslError, OSError) as error:
+            troubles.append(str(error))
+        if not isinstance(provenance, dict):
+            troubles.append(f"{PROVENANCE_FILE} is not a JSON object")
+            provenance = {}
+        status = None
+        try:
+            status = folder.read_status() if folder.has_status else None
+        except (FrosslError, OSError) as error:
+            troubles.append(str(error))
         config = None
         toml = folder.config_file.read_text(**TEXT)
         try:
@@ -69,8 +69,8 @@ class RunData:
         return cls(
             folder=folder,
             name=folder.path.resolve().name or str(folder.path),
-            status=table("status.json"),
-            provenance=table("provenance.json"),
+            status=status,
+            provenance=provenance,
             toml=toml,
             config=config,
             metrics=_records(folder.metrics, troubles),
@@ -91,17 +91,16 @@ class RunData:
         """Number of steps per epoch."""
         if self.config is None or self.images is None:
             return None
-        return max(1, self.images // min(self.config.train.batch_size, self.images))
+        return steps_per_epoch(self.images, self.config.train.batch_size)
 
     @property
     def state(self) -> str:
         """State (finished, stopped, failed or running) with the step and the reason."""
-        state, step, total = (self.status.get(key) for key in ("state", "step", "total"))
-        if state is None:
+        status = self.status
+        if status is None:
             return "no step was taken"
-        at = f" at step {step:,} of {total:,}" if is_number(step) and is_number(total) and total else ""
-        reason = self.status.get("reason")
-        return f"{state}{at}" + (f": {reason}" if reason else "")
+        at = f" at step {status.step:,} of {status.total:,}" if status.total else ""
+        return f"{status.state}{at}" + (f": {status.reason}" if status.reason else "")
 
     @property
     def verdict(self) -> dict[str, str]:
@@ -113,8 +112,7 @@ class RunData:
     @property
     def seconds(self) -> float:
         """Seconds of training."""
-        records = (*self.metrics, *self.diagnostics)
-        return max((s for record in records if is_number(s := record.get("seconds"))), default=0.0)
+        return training_seconds(self.metrics, self.diagnostics)
 
     @property
     def images_per_second(self) -> float | None:
@@ -128,21 +126,20 @@ class RunData:
         return max(self._numbers("memory_gb"), default=None)
 
     def _numbers(self, key: str) -> list[float]:
-        return [value for record in self.metrics if is_number(value := record.get(key))]
+        return [value for record in self.metrics if (value := record.number(key)) is not None]
 
     def newest(self, key: str) -> float | None:
         """Return the last finite value of a key in the diagnostics records."""
-        return next((v for record in reversed(self.diagnostics) if is_number(v := record.get(key))), None)
+        values = (record.number(key) for record in reversed(self.diagnostics))
+        return next((value for value in values if value is not None), None)
 
     def mark(self, record: Record) -> Mark:
         """Return the step, epoch and time of a record."""
-        step, seconds = record["step"], record.get("seconds")
-        epoch = record.get("epoch")
-        if self.steps_per_epoch is not None:
-            epoch = step / self.steps_per_epoch
-        elif not is_number(epoch):
-            epoch = step
-        return Mark(step, epoch, seconds / 60 if is_number(seconds) else None)
+        epoch, per_epoch = record.number("epoch"), self.steps_per_epoch
+        if per_epoch is not None:
+            epoch = record.step / per_epoch
+        minutes = None if record.seconds is None else record.seconds / 60
+        return Mark(record.step, record.step if epoch is None else epoch, minutes)
 
     def curve(self, key: str, name: str, *, diagnostics: bool = False, place: int = 0) -> Curve:
         """Return a curve of the records.
@@ -153,41 +150,28 @@ class RunData:
             diagnostics: Whether to read diagnostics.jsonl rather than metrics.jsonl.
             place: Index among the curves of a chart.
         """
-        records = self.diagnostics if diagnostics else self.metrics
+        records: Sequence[Record] = self.diagnostics if diagnostics else self.metrics
         return Curve.of(name, ((self.mark(record), record.get(key)) for record in records), place=place)
 
     @property
     def parts(self) -> list[str]:
-        """Names of the terms that sum to the loss, from the newest record."""
-        record = self.metrics[-1] if self.metrics else {}
-        known = {"step", "epoch", "lr", "loss", "seconds", "images_per_second", "memory_gb", "effective_rank"}
-        others = {
-            k: v for k, v in record.items() if k not in known and not k.startswith("ms_") and is_number(v)
-        }
-        if not is_number(loss := record.get("loss")):
-            return []
-        sums = [0.0, *itertools.accumulate(others.values())]
-        sizes = [0.0, *itertools.accumulate(map(abs, others.values()))]
-        # terms come first, extras follow: the longest prefix that sums to the loss includes small terms too
-        count = max(i for i in range(len(sums)) if not i or abs(sums[i] - loss) <= ROUNDING * sizes[i])
-        return list(others)[:count] if count > 1 else []
+        """Names of the terms that sum to the loss, from the newest record; empty if there is only one."""
+        parts = list(self.metrics[-1].parts) if self.metrics else []
+        return parts if len(parts) > 1 else []
 
     @property
     def milliseconds(self) -> list[tuple[str, float]]:
         """Mean milliseconds of each part of a step."""
-        keys = list(dict.fromkeys(key for record in self.metrics for key in record if key.startswith("ms_")))
-        named = [(key.removeprefix("ms_").replace("_", " "), self._numbers(key)) for key in keys]
-        return [(name, statistics.fmean(values)) for name, values in named if values]
+        times: dict[str, list[float]] = {}
+        for record in self.metrics:
+            for part, value in record.milliseconds.items():
+                times.setdefault(part, []).append(value)
+        return [(part.replace("_", " "), statistics.fmean(values)) for part, values in times.items()]
 
     @property
-    def protocols(self) -> list[Record]:
-        """Newest evaluation record of each protocol on each data set, in order of first appearance."""
-        newest: dict[tuple[str, str], Record] = {}
-        for record in self.evaluation:
-            known = isinstance(record.get("percent"), dict) and isinstance(record.get("protocol"), str)
-            if known and ordered_rows(record):
-                newest[record["protocol"], str(record.get("data", ""))] = record
-        return list(newest.values())
+    def protocols(self) -> list[EvaluationRecord]:
+        """Newest evaluation of each protocol on each data set, oldest first."""
+        return newest_evaluations(record for record in self.evaluation if record.percent)
 
     def settings(self) -> dict[str, str]:
         """Return the configuration as a flat dict with dotted keys."""
@@ -197,13 +181,13 @@ class RunData:
             return {}
 
 
-def ordered_rows(record: Record) -> list[str]:
+def ordered_rows(record: EvaluationRecord) -> list[str]:
     """Return the row names of an evaluation: baselines, the trained network, then others."""
-    rows = [row for row, value in record["percent"].items() if is_number(value)]
-    return sorted(rows, key=lambda row: ROW_ORDER.index(row) if row in ROW_ORDER else len(ROW_ORDER))
+    first = [row for row in ROW_ORDER if row in record.percent]
+    return [*first, *(row for row in record.percent if row not in first)]
 
 
-def _records(lines: JsonLines, troubles: list[str]) -> list[Record]:
+def _records(lines: JsonLines[R], troubles: list[str]) -> list[R]:
     if damaged := lines.damaged:
         troubles.append(f"{damaged:,} lines of {lines.path.name} are damaged and were skipped")
     return list(lines)

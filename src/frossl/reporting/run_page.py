@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Mapping
+from typing import Any
 
 from PIL import Image
 
@@ -13,9 +15,9 @@ from frossl.reporting.fragments import axis_choice, quiet, spectra, verdict
 from frossl.reporting.gallery import map_of_images, neighbours, sheet_style
 from frossl.reporting.html import Child, Markup, escaped, joined, tag
 from frossl.reporting.page import Section, page
-from frossl.reporting.run_data import Record, RunData, ordered_rows
+from frossl.reporting.run_data import RunData, ordered_rows
 from frossl.reporting.sample import Sample, encoded
-from frossl.runs.record import is_number
+from frossl.runs import EvaluationRecord
 from frossl.text import method_title
 
 MAX_VIEWS_BYTES = 600_000
@@ -80,15 +82,12 @@ def _header(run: RunData) -> Markup:
 def big_numbers(run: RunData) -> list[Markup]:
     """Return the headline figures: accuracy, rank, throughput, time and images."""
     found: list[tuple[str, str, str]] = []
-    knn = [record for record in run.protocols if record["protocol"].startswith("kNN")]
-    knn.sort(key=lambda record: record["protocol"].endswith("brief"))  # prefer the full evaluation
-    if knn and is_number(trained := knn[0]["percent"].get("trained")):
-        beside = [
-            f"{ROW_NAMES[row].split()[-1] if row == 'pixels' else 'untrained'} {value:.1f}"
-            for row in ("pixels", "untrained")
-            if is_number(value := knn[0]["percent"].get(row))
-        ]
-        found.append((knn[0]["protocol"], f"{trained:.1f}%", ", ".join(beside)))
+    knn = [record for record in run.protocols if record.protocol.startswith("kNN")]
+    knn.sort(key=lambda record: record.protocol.endswith("brief"))  # prefer the full evaluation
+    if knn and "trained" in knn[0].percent:
+        percent = knn[0].percent
+        beside = [f"{row} {percent[row]:.1f}" for row in ("pixels", "untrained") if row in percent]
+        found.append((knn[0].protocol, f"{percent['trained']:.1f}%", ", ".join(beside)))
     elif (online := run.newest("knn")) is not None:
         found.append(("online kNN", f"{online:.1f}%", "last value"))
     if (rank := run.newest("z_rank")) is not None:
@@ -110,7 +109,7 @@ def big_numbers(run: RunData) -> list[Markup]:
 def _accuracy(run: RunData) -> Markup:
     if not run.protocols:
         return quiet("Not measured yet. With labels, run `frossl knn RUN` or `frossl probe RUN`.")
-    best = max(record["percent"][row] for record in run.protocols for row in ordered_rows(record))
+    best = max(percent for record in run.protocols for percent in record.percent.values())
     top = min(100.0, 1.25 * best) or 1.0
     text = (
         "Accuracy in percent, with the 95% interval. Training has added what exceeds both raw pixels and the "
@@ -121,13 +120,11 @@ def _accuracy(run: RunData) -> Markup:
     )
 
 
-def _protocol(record: Record, run: RunData, top: float) -> Markup:
+def _protocol(record: EvaluationRecord, run: RunData, top: float) -> Markup:
     """Return the card of one evaluation; `top` is the upper end of the scale in percent."""
     rows = []
     for row in ordered_rows(record):
-        percent, interval = record["percent"][row], _table(record, "interval").get(row)
-        if not (isinstance(interval, list) and len(interval) == 2 and all(map(is_number, interval))):
-            interval = None
+        percent, interval = record.percent[row], record.interval.get(row)
         low, high = interval or (percent, percent)
         rows.append(
             tag(
@@ -141,18 +138,18 @@ def _protocol(record: Record, run: RunData, top: float) -> Markup:
         )
     titles = ("network", "on a scale", "percent", "95% interval")
     head = tag("tr", [tag("th", tag("span", title, class_="unseen"), scope="col") for title in titles])
-    images, step = record.get("images"), record.get("step")
+    final = run.status is not None and record.step == run.status.step
     notes = [
-        f"{images:,} test images" if is_number(images) else None,
-        str(record["note"]) if record.get("note") else None,
-        f"at step {step:,}" if step != run.status.get("step") and is_number(step) else None,
+        f"{record.images:,} test images" if record.images is not None else None,
+        record.note,
+        None if final else f"at step {record.step:,}",
     ]
-    on = f", on {record['data']}" if record.get("data") else ""
+    on = f", on {record.data}" if record.data else ""
     return tag(
         "div",
         tag(
             "table",
-            tag("caption", f"{record['protocol']}{on}"),
+            tag("caption", f"{record.protocol}{on}"),
             tag("thead", head),
             tag("tbody", rows),
             class_="accuracy",
@@ -270,9 +267,9 @@ def _time(run: RunData) -> Markup:
     return tag("div", left, speed, class_="charts")
 
 
-def _table(record: Record, key: str) -> Record:
-    """Return the dict inside a record; an empty one if it is missing or of another type."""
-    found = record.get(key)
+def _table(provenance: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return a table of the provenance; an empty one if it is missing or of another type."""
+    found = provenance.get(key)
     return found if isinstance(found, dict) else {}
 
 

@@ -76,16 +76,16 @@ def trajectory(run: str | Path, kind: Kind = "z", *, relative: bool = False) -> 
         InputError: If fewer than two records have eigenvalues.
     """
     folder = RunFolder.open(run)
-    records = [record for record in folder.diagnostics if record.get(f"{kind}_eigenvalues")]
+    records = [record for record in folder.diagnostics if record.eigenvalues(kind)]
     if len(records) < 2:
         raise InputError(
             f"{run} has no spectra in diagnostics.jsonl; train it with this version of frossl, or longer"
         )
-    count = min(len(record[f"{kind}_eigenvalues"]) for record in records)
-    values = [tuple(record[f"{kind}_eigenvalues"][:count]) for record in records]
+    count = min(len(record.eigenvalues(kind)) for record in records)
+    values = [tuple(record.eigenvalues(kind)[:count]) for record in records]
     if relative:
         values = [tuple(value / max(sum(row), 1e-30) for value in row) for row in values]
-    return Trajectory(folder.path.name, tuple(record["step"] for record in records), tuple(values))
+    return Trajectory(folder.path.name, tuple(record.step for record in records), tuple(values))
 
 
 def smoothed(values: Sequence[float]) -> list[float]:

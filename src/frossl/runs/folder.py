@@ -16,8 +16,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from frossl.errors import InputError, TrainingError
+from frossl.runs.json_lines import TEXT, JsonLines, R
 from frossl.runs.lock import FolderLock, contents, remove_abandoned, temporary_prefix
-from frossl.runs.record import TEXT, JsonLines, Record, is_count, is_diagnostic, is_evaluation, is_metric
+from frossl.runs.records import (
+    DiagnosticRecord,
+    EvaluationRecord,
+    Status,
+    StepRecord,
+    is_count,
+    training_seconds,
+)
 
 PROVENANCE_FILE = "provenance.json"
 """First file that a run writes, and the last that is removed: it marks a folder as a run of frossl."""
@@ -29,8 +37,6 @@ EVALUATION_LOCK_TIMEOUT = 60.0
 LOGGER_FILES = ("tensorboard/events.out.tfevents.*", "wandb/*run-*", "wandb/debug*.log", "mlflow.db*")
 PROVENANCE_TABLES = ("versions", "hardware")
 """Keys of the provenance whose values are tables."""
-STATES = ("running", "finished", "stopped", "failed")
-"""States of a run in status.json."""
 
 
 class _ErrorKeepingFile(io.FileIO):
@@ -121,9 +127,9 @@ class RunFolder:
         self.index = self.path / "index.npz"
         self.sample = self.path / "sample.npz"
         self.report = self.path / "report.html"
-        self.metrics = JsonLines(self.path / "metrics.jsonl", is_metric)
-        self.diagnostics = JsonLines(self.path / "diagnostics.jsonl", is_diagnostic)
-        self.evaluation = JsonLines(self.path / "evaluation.jsonl", is_evaluation)
+        self.metrics = JsonLines(self.path / "metrics.jsonl", StepRecord)
+        self.diagnostics = JsonLines(self.path / "diagnostics.jsonl", DiagnosticRecord)
+        self.evaluation = JsonLines(self.path / "evaluation.jsonl", EvaluationRecord)
         self._lock: FolderLock | None = None
 
     @classmethod
@@ -271,7 +277,7 @@ class RunFolder:
         found = self.checkpoints.iterdir() if self.checkpoints.is_dir() else ()
         return sorted(path for path in found if CHECKPOINT.fullmatch(path.name))
 
-    def record_evaluation(self, record: dict[str, Any], *, identity: str) -> None:
+    def record_evaluation(self, record: Mapping[str, Any], *, identity: str) -> None:
         """Append a record to evaluation.jsonl, unless the folder has been given to another run.
 
         Args:
@@ -332,7 +338,6 @@ class RunFolder:
         total: int,
         reason: str = "",
         verdict: dict[str, str] | None = None,
-        closed: bool = False,
     ) -> None:
         """Write status.json.
 
@@ -342,31 +347,56 @@ class RunFolder:
             total: Number of steps of the whole run.
             reason: Reason for an early end; empty if there was none.
             verdict: Verdict on the run so far, if there is one.
-            closed: Whether a finished run has its final evaluation and report too.
         """
         status = {"state": state, "step": step, "total": total, "reason": reason, "verdict": verdict or {}}
-        self.write_json("status.json", status | ({"closed": closed} if state == "finished" else {}))
+        self.update_status(Status.new(status), closed=False if state == "finished" else None)
 
-    def read_status(self) -> dict[str, Any]:
+    def update_status(
+        self, status: Status, *, verdict: dict[str, str] | None = None, closed: bool | None = None
+    ) -> None:
+        """Write status.json with changes.
+
+        Args:
+            status: The status so far.
+            verdict: New verdict; unchanged if None.
+            closed: Whether a finished run has its final evaluation and report too; unchanged if None.
+        """
+        changes = {"verdict": verdict, "closed": closed}
+        given = {name: value for name, value in changes.items() if value is not None}
+        self.write_json("status.json", Status.new({**status, **given}))
+
+    @property
+    def has_status(self) -> bool:
+        """Whether the run has written its status."""
+        return (self.path / "status.json").is_file()
+
+    def read_status(self) -> Status:
         """Read status.json; a run that was killed before it was written is at step 0."""
         try:
-            status: Any = self.read_json("status.json")
+            stored: Any = self.read_json("status.json")
         except FileNotFoundError:
-            return {"state": "running", "step": 0, "total": 0, "reason": "", "verdict": {}}
-        if not _is_status(status):
-            raise InputError(f"{self.path / 'status.json'} is damaged; remove it, then use `frossl resume`")
-        return {"reason": "", "verdict": {}, **status}
+            return Status({"state": "running", "step": 0, "total": 0, "reason": "", "verdict": {}})
+        try:
+            return Status.parse({"reason": "", "verdict": {}, **stored})
+        except (TypeError, ValueError):
+            raise InputError(
+                f"{self.path / 'status.json'} is damaged; remove it, then use `frossl resume`"
+            ) from None
+
+    def training_seconds(self) -> float:
+        """Return the seconds of training so far."""
+        return training_seconds(self.metrics, self.diagnostics)
 
     @property
     def closed(self) -> bool:
         """Whether the run is complete, including its final evaluation and report."""
         status = self.read_status()
-        whole = status.get("closed", self.report.is_file())  # version 0.1.0 did not write this key
-        return bool(status["state"] == "finished" and whole and self.encoder.is_file())
+        whole = self.report.is_file() if status.closed is None else status.closed
+        return status.state == "finished" and whole and self.encoder.is_file()
 
     def mark_closed(self) -> None:
         """Record in status.json that a finished run has its final evaluation and report."""
-        self.write_json("status.json", self.read_status() | {"closed": True})
+        self.update_status(self.read_status(), closed=True)
 
     def remove_evaluation(self, step: int, protocol: str) -> None:
         """Remove evaluation records of a step.
@@ -378,22 +408,21 @@ class RunFolder:
         with FolderLock(self.path, name=EVALUATION_LOCK, wait=EVALUATION_LOCK_TIMEOUT):
             self._filter_records(
                 self.evaluation,
-                lambda record: record["step"] != step or not record["protocol"].endswith(protocol),
+                lambda record: record.step != step or not record.protocol.endswith(protocol),
             )
 
     def truncate_after(self, step: int) -> None:
         """Remove the records after a step, and the temporary files of killed processes."""
-        for lines in (self.metrics, self.diagnostics):
-            self._filter_records(lines, lambda record: record["step"] <= step)
+        self._filter_records(self.metrics, lambda record: record.step <= step)
+        self._filter_records(self.diagnostics, lambda record: record.step <= step)
         with FolderLock(self.path, name=EVALUATION_LOCK, wait=EVALUATION_LOCK_TIMEOUT):
-            self._filter_records(self.evaluation, lambda record: record["step"] <= step)
+            self._filter_records(self.evaluation, lambda record: record.step <= step)
         for folder in (self.path, self.checkpoints):
             remove_abandoned(folder)
 
-    def _filter_records(self, lines: JsonLines, keep: Callable[[Record], bool]) -> None:
+    def _filter_records(self, lines: JsonLines[R], keep: Callable[[R], bool]) -> None:
         if lines.path.is_file():
-            texts = [json.dumps(record, ensure_ascii=False) + "\n" for record in lines if keep(record)]
-            self.write_text(lines.path.name, "".join(texts))
+            self.write_text(lines.path.name, lines.lines(keep))
 
 
 def remove_if_empty(folder: Path) -> None:
@@ -406,14 +435,3 @@ def _contains(folder: Path, other: Path) -> bool:
     """Return whether `other` is `folder` or is inside it; links are resolved."""
     outer, inner = (Path(os.path.realpath(path)) for path in (folder, other))
     return outer == inner or outer in inner.parents
-
-
-def _is_status(status: Any) -> bool:
-    return (
-        isinstance(status, dict)
-        and status.get("state") in STATES
-        and all(is_count(status.get(name)) for name in ("step", "total"))
-        and isinstance(status.get("reason", ""), str)
-        and isinstance(status.get("verdict", {}), dict)
-        and all(isinstance(value, str) for value in status.get("verdict", {}).values())
-    )

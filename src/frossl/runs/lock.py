@@ -22,8 +22,8 @@ from pathlib import Path
 from types import TracebackType
 
 from frossl.errors import InputError
+from frossl.runs.json_lines import TEXT
 from frossl.runs.provenance import command_line
-from frossl.runs.record import TEXT
 
 logger = logging.getLogger("frossl")
 

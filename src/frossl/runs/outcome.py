@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 from frossl.errors import InputError
 from frossl.intervals import unpaired_interval
 from frossl.runs.folder import RunFolder
-from frossl.runs.record import TEXT, is_number
+from frossl.runs.json_lines import TEXT
+from frossl.runs.records import DiagnosticRecord, EvaluationRecord, Status, newest_evaluations
 
 BETTER = "better than pixels and untrained"
 NO_BETTER_THAN_PIXELS = "no better than pixels"
@@ -42,18 +43,21 @@ ADVICE_PUBLIC_WEIGHTS = "begin from public weights (--recipe continue --backbone
 ADVICE_COMPARE = "`frossl knn RUN --against NAME` measures a public encoder beside it"
 ADVICE_ALL_IMAGES = "`frossl knn RUN` measures all test images, which tells more"
 
-Record = Mapping[str, Any]
-
 
 def outcome(
-    status: Record, diagnostics: Iterable[Record], evaluation: Iterable[Record], *, source: str, weights: bool
+    status: Status | None,
+    diagnostics: Iterable[DiagnosticRecord],
+    evaluation: Iterable[EvaluationRecord],
+    *,
+    source: str,
+    weights: bool,
 ) -> dict[str, str]:
     """Return the verdict on a run.
 
     It depends only on the records of the run folder, so finishing a run again gives the same verdict.
 
     Args:
-        status: Content of status.json.
+        status: Content of status.json; None if it cannot be read.
         diagnostics: Records of diagnostics.jsonl.
         evaluation: Records of evaluation.jsonl.
         source: Name of the data that the run was trained on.
@@ -63,17 +67,18 @@ def outcome(
         `kind`, `reason` and `advice`; also `training`, a sentence on the verdict while training, if the
         verdict is based on accuracies, or `accuracy`, a sentence on the accuracies, if it is not.
     """
-    before = _training_verdict(status, diagnostics)
-    figures = _figures(evaluation, status.get("step"), source)
+    stored = {} if status is None else status.verdict
+    before = _training_verdict(stored, diagnostics)
+    figures = None if status is None else _figures(evaluation, status.step, source)
     if before.get("kind") in BAD_VERDICTS or figures is None:
-        recorded = _texts(status.get("verdict")).get("accuracy")
+        recorded = stored.get("accuracy")
         measured = recorded or NOT_MEASURED if figures is None else figures.sentence(weights=weights)
         return {**before, "accuracy": measured}
     longer = ADVICE_SATURATED if before.get("kind") == "saturated" else ADVICE_LONGER
     kind, advice = _judge(figures, weights=weights, longer=longer)
     found = {"kind": kind, "reason": figures.sentence(weights=weights), "advice": advice}
-    if (known := _texts(status.get("verdict")).get("training")) is not None:
-        found["training"] = known
+    if "training" in stored:
+        found["training"] = stored["training"]
     if before.get("kind") not in (None, "warming up"):
         details = "; ".join(before[name] for name in ("reason", "advice") if before.get(name))
         found["training"] = f"while training: {before['kind']}: {details}"
@@ -82,18 +87,16 @@ def outcome(
 
 def outcome_of(folder: RunFolder) -> dict[str, str]:
     """Return the verdict on the run in a folder, as far as its files can be read."""
-    known: dict[str, Any] = {}
-    for name in ("status.json", "provenance.json"):
-        try:
-            known[name] = folder.read_json(name)
-        except (OSError, InputError):
-            known[name] = {}
+    try:
+        status = folder.read_status()
+    except (OSError, InputError):
+        status = None
     try:
         config = tomllib.loads(folder.config_file.read_text(**TEXT))
     except (OSError, tomllib.TOMLDecodeError):
         config = {}
     return outcome(
-        _table(known["status.json"]),
+        status,
         folder.diagnostics,
         folder.evaluation,
         source=str(_table(config.get("data")).get("source", "")),
@@ -127,11 +130,11 @@ class _Figures:
     colors: _Gain | None
 
     @classmethod
-    def of(cls, record: Record, *, brief: bool) -> _Figures | None:
+    def of(cls, record: EvaluationRecord, *, brief: bool) -> _Figures | None:
         """Read the accuracies of a record; None if some are missing."""
-        percent, images = _table(record.get("percent")).get("trained"), record.get("images")
+        percent, images = record.percent.get("trained"), record.images
         pixels, start = _gain(record, "pixels"), _gain(record, "untrained")
-        if not is_number(percent) or not isinstance(images, int) or pixels is None or start is None:
+        if percent is None or images is None or pixels is None or start is None:
             return None
         return cls(percent, images, brief, pixels, start, _gain(record, "colors"))
 
@@ -168,58 +171,50 @@ def _with_more_images(advice: list[str], figures: _Figures, gain: _Gain) -> str:
     return "; ".join([*advice, ADVICE_ALL_IMAGES] if figures.brief and gain.low <= 0 <= gain.high else advice)
 
 
-def _figures(evaluation: Iterable[Record], step: object, source: str) -> _Figures | None:
+def _figures(evaluation: Iterable[EvaluationRecord], step: int, source: str) -> _Figures | None:
     """Select the accuracies at the last step on the run's own images: those of the newest full evaluation,
     else those of the brief one. Of several k, the largest up to `LARGEST_K` counts."""
     found = [
         (record, int(match[1]), bool(match[2]))
-        for record in evaluation
-        if (match := KNN_PROTOCOL.fullmatch(str(record.get("protocol")))) and record.get("step") == step
+        for record in newest_evaluations(evaluation, step=step, by_split=True)
+        if (match := KNN_PROTOCOL.fullmatch(record.protocol))
     ]
-    own = {record.get("data") for record, _, brief in found if brief} or {source}
+    own = {record.data for record, _, brief in found if brief} or {source}
     best: tuple[tuple[bool, int], _Figures] | None = None
     for record, k, brief in found:
         figures = _Figures.of(record, brief=brief)
-        if figures is None or k > LARGEST_K or record.get("data") not in own:
+        if figures is None or k > LARGEST_K or record.data not in own:
             continue
         if best is None or (not brief, k) >= best[0]:
             best = (not brief, k), figures
     return None if best is None else best[1]
 
 
-def _gain(record: Record, row: str) -> _Gain | None:
+def _gain(record: EvaluationRecord, row: str) -> _Gain | None:
     """Compare the trained network with a row. Runs of version 0.1.0 have no paired interval; it is computed
     from the intervals of both."""
-    percent, interval = _table(record.get("percent")), _table(record.get("interval"))
-    trained, other = percent.get("trained"), percent.get(row)
-    if not (is_number(trained) and is_number(other)):
+    trained, other = record.percent.get("trained"), record.percent.get(row)
+    if trained is None or other is None:
         return None
-    between = _table(record.get("difference_interval")).get(row)
-    if _is_pair(between):
-        return _Gain(other, trained - other, between[0], between[1])
-    of_trained, of_other = interval.get("trained"), interval.get(row)
-    if not (_is_pair(of_trained) and _is_pair(of_other)):
+    if (between := record.difference_interval.get(row)) is not None:
+        return _Gain(other, trained - other, *between)
+    of_trained, of_other = record.interval.get("trained"), record.interval.get(row)
+    if of_trained is None or of_other is None:
         return None
     return _Gain(other, trained - other, *unpaired_interval(trained, of_trained, other, of_other))
 
 
-def _training_verdict(status: Record, diagnostics: Iterable[Record]) -> dict[str, str]:
+def _training_verdict(stored: dict[str, str], diagnostics: Iterable[DiagnosticRecord]) -> dict[str, str]:
     """Return the last verdict that was made without labels, while the run trained."""
-    verdict = _texts(status.get("verdict"))
+    verdict = stored
     if verdict.get("kind") in ACCURACY_VERDICTS:
-        judged = [record for record in diagnostics if isinstance(record.get("verdict"), str)]
-        last = _texts(judged[-1]) if judged else {}
-        verdict = {"kind": last.get("verdict", "warming up"), **last}
+        judged = [record for record in diagnostics if record.verdict is not None]
+        verdict = {"kind": "warming up"}
+        if judged:
+            texts = {name: text for name, text in judged[-1].items() if isinstance(text, str)}
+            verdict = {**texts, "kind": texts["verdict"]}
     return {name: verdict[name] for name in ("kind", "reason", "advice") if name in verdict}
-
-
-def _is_pair(value: object) -> TypeGuard[Sequence[float]]:
-    return isinstance(value, Sequence) and len(value) == 2 and all(map(is_number, value))
 
 
 def _table(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _texts(value: object) -> dict[str, str]:
-    return {name: text for name, text in _table(value).items() if isinstance(text, str)}
