@@ -199,8 +199,8 @@ class Objective:
     """Method of a run, and its options."""
 
     method: str = "frossl"
-    """Name of the method (see `frossl list methods`), or `FILE.py:NAME` for a class in your own file, which is
-    executed."""
+    """Name of the method (see `frossl list methods`), or `FILE.py:NAME` for a class in your own file, which
+    is executed."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the method's objective, by name; options that are not given have their default."""
     digest: str | None = None
