@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 
+from frossl.augment.operations import OPERATIONS
 from frossl.config import Config, Data, Network, Objective, Optim, Train, ViewSpec, parse_settings
 from frossl.errors import ConfigError, InputError
 from tests.support import ROOT
@@ -83,7 +84,7 @@ def test_values_that_cannot_work_are_refused_by_name(kind, field, value):
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), float("inf")])
-@pytest.mark.parametrize("name", ["flip", "jitter", "gray", "blur", "solarize"])
+@pytest.mark.parametrize("name", OPERATIONS)
 def test_probabilities_of_views_are_checked_by_their_annotation(name, value):
     with pytest.raises(ConfigError, match=rf"views\.{name} = .*give 0 to 1"):
         ViewSpec(**{name: value})
