@@ -21,7 +21,7 @@ import frossl.compat  # before timm, which imports torchvision
 from frossl.config import Network
 from frossl.errors import FrosslError, InputError
 from frossl.exporting import EncoderSpec, load_encoder, read_encoder, write_encoder
-from frossl.exporting.formats import FORMATS, markdown_table
+from frossl.exporting.formats import FORMATS
 from frossl.exporting.formats.record import ExportFormat
 from frossl.health.environment import EXTRAS
 from tests.support import ROOT
@@ -431,12 +431,6 @@ def test_a_record_is_complete(format: ExportFormat):
         installed = {re.split(r"\W", wanted)[0] for wanted in project["optional-dependencies"][format.extra]}
         assert set(format.packages) <= installed
         assert format.extra in EXTRAS
-
-
-def test_the_docs_list_the_formats():
-    page = (ROOT / "docs" / "encoder.md").read_text(encoding="utf-8")
-    block = page.partition("<!-- formats -->\n")[2].partition("\n<!-- /formats -->")[0]
-    assert block.strip().splitlines() == markdown_table()
 
 
 def test_a_missing_package_is_named_with_its_extra(changed, monkeypatch):
