@@ -15,7 +15,6 @@ from frossl.augment.operations import OPERATIONS, Operation
 from frossl.augment.plan import CROP_DRAWS
 from frossl.augment.random import uniforms
 from frossl.config import Share
-from frossl.errors import ConfigError
 from frossl.types import Batch, Clock
 
 CLOCK = Clock(step=0, total=10, epoch=2, seed=5)
@@ -174,8 +173,3 @@ def test_without_a_compiled_form_the_views_of_that_kind_are_made_by_torch(with_s
     assert kinds == [EVERYTHING, off]
     assert torch.equal(mixed[:3], views(EVERYTHING, "numba"))
     assert (mixed[3] == -2).all((1, 3)).any(1).all()  # black, standardized
-
-
-def test_a_new_probability_is_checked_by_its_annotation():
-    with pytest.raises(ConfigError, match=r"views\.stripe = 1\.5"):
-        StripedSpec(stripe=1.5)
