@@ -285,16 +285,21 @@ def test_the_blocks_of_a_card_run(run, request, monkeypatch):
     assert "12 of `" in (folder / "model_card.md").read_text()
 
 
+@pytest.mark.parametrize("run", ["whole", "changed"])
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_card_of_an_export_is_for_what_lies_beside_it(format, whole, tmp_path, monkeypatch):
-    state = torch.random.get_rng_state()
-    frossl.export(whole, format=format, out=tmp_path)
+def test_the_card_of_an_export_is_for_what_lies_beside_it(format, run, request, tmp_path, monkeypatch):
+    folder, state = request.getfixturevalue(run), torch.random.get_rng_state()
+    try:
+        frossl.export(folder, format=format, out=tmp_path)
+    except InputError:  # the format cannot hold a network of ours
+        assert (run, list(tmp_path.iterdir())) == ("changed", [])
+        return
     assert torch.equal(torch.random.get_rng_state(), state)
     monkeypatch.chdir(tmp_path)
     card = tmp_path / FORMATS[format].card
     images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
     known = ran(card, images=images.numpy() if format == "onnx" else images)
-    encoder = load_encoder(whole)
+    encoder = load_encoder(folder)
     with torch.no_grad():
         expected, found = encoder(images), [known["features"]] if "features" in known else []
         if FORMATS[format].takes == "preprocessed":
