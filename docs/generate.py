@@ -1,11 +1,12 @@
-"""Write docs/methods.md from the registry of objectives:  python docs/generate.py
+"""Write docs/methods.md and the tables between marker comments of other pages:  python docs/generate.py
 
 Equations, departures and costs come from the docstrings, criteria from `frossl.objectives.criteria`, numbers
-of verified cases from tests/reference. A test checks that the page equals the output of this script.
+of verified cases from tests/reference. A test checks that the pages equal the output of this script.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import re
@@ -14,12 +15,15 @@ import textwrap
 from collections import Counter
 from pathlib import Path
 
+from frossl.config import ViewSpec
+from frossl.diagnostics.spectrum import BATCH_METRICS, EMBEDDING_METRICS
+from frossl.exporting.formats import FORMATS
 from frossl.objectives import OBJECTIVES
 from frossl.objectives.contract import Preset
 from frossl.objectives.criteria import CRITERIA
+from frossl.options import field_docs
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "methods.md"
 
 LIGHTLY = {  # tests/contract/test_lightly.py
     "frossl": "equal (preset `released`)",
@@ -173,5 +177,56 @@ def methods() -> str:
     return "\n".join([HEAD, table(), *(section(name, cases) for name in OBJECTIVES), TAIL])
 
 
+def export_formats() -> list[str]:
+    lines = ["| format | files | for | needs |", "|---|---|---|---|"]
+    for format in FORMATS.values():
+        files = ", ".join(f"`{name}`" for name in format.files)
+        needs = f"`pip install 'frossl[{format.extra}]'`" if format.extra else ""
+        lines.append(f"| `{format.name}` | {files} | {format.summary} | {needs} |")
+    return lines
+
+
+def diagnostic_numbers() -> list[str]:
+    lines = ["| number | meaning |", "|---|---|"]
+    lines += [f"| `z_{name}`, `features_{name}` | {m.meaning} |" for name, m in EMBEDDING_METRICS.items()]
+    return lines + [f"| `{name}` | {metric.meaning} |" for name, metric in BATCH_METRICS.items()]
+
+
+def view_settings() -> list[str]:
+    lines = ["| setting | default | meaning |", "|---|---|---|"]
+    for field in dataclasses.fields(ViewSpec):
+        rounded = [shown(x) for x in field.default] if isinstance(field.default, tuple) else field.default
+        lines.append(f"| `{field.name}` | `{json.dumps(rounded)}` | {field_docs()[f'views.{field.name}']} |")
+    return lines
+
+
+TABLES = {
+    "data.md": {"views": view_settings},
+    "diagnostics.md": {"diagnostics": diagnostic_numbers},
+    "encoder.md": {"formats": export_formats},
+}
+"""Functions that return the lines between `<!-- NAME -->` and `<!-- /NAME -->`, by page and name."""
+
+
+def with_tables(page: str) -> str:
+    """Return a page with its tables made anew."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    for name, table in TABLES[page].items():
+        before, opened, rest = text.partition(f"<!-- {name} -->\n")
+        _, closed, after = rest.partition(f"<!-- /{name} -->")
+        if not closed:
+            sys.exit(
+                f"docs/{page} has no <!-- {name} --> and <!-- /{name} -->; add both on lines of their own"
+            )
+        text = before + opened + "".join(f"{line}\n" for line in table()) + closed + after
+    return text
+
+
+def pages() -> dict[str, str]:
+    """Return the text of every page that is generated, or has a table that is, by name."""
+    return {"methods.md": methods()} | {page: with_tables(page) for page in TABLES}
+
+
 if __name__ == "__main__":
-    PAGE.write_text(methods(), encoding="utf-8")
+    for page, text in pages().items():
+        (ROOT / "docs" / page).write_text(text, encoding="utf-8")

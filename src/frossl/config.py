@@ -70,11 +70,13 @@ def _require(condition: bool, name: str, value: object, hint: str) -> None:
 
 
 def _require_ranges(settings: object, prefix: str) -> None:
-    """Check the fields of a dataclass by the ranges in their annotations."""
+    """Check the fields of a dataclass by the ranges in their annotations: `Share`, `Count | None`."""
     for name, hint in typing.get_type_hints(type(settings), include_extras=True).items():
-        if typing.get_origin(hint) is Annotated:
-            allowed, value = hint.__metadata__[0], getattr(settings, name)
-            _require(allowed.holds(value), prefix + name, value, allowed.hint)
+        value = getattr(settings, name)
+        for kind in (hint, *typing.get_args(hint)):
+            if typing.get_origin(kind) is Annotated and value is not None:
+                allowed = kind.__metadata__[0]
+                _require(allowed.holds(value), prefix + name, value, allowed.hint)
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,7 @@ class Data:
     """Number of threads that decode files; by default one for each core."""
 
     def __post_init__(self) -> None:
+        _require_ranges(self, "data.")
         _require(self.workers is None or self.workers >= 1, "data.workers", self.workers, "give at least 1")
         _require(0 < self.fraction <= 1, "data.fraction", self.fraction, "give a share, 0 < share ≤ 1")
         _require(0 <= self.max_bad <= 1, "data.max_bad", self.max_bad, "give a share between 0 and 1")
@@ -182,6 +185,7 @@ class Network:
     """Whether the projector ends with a BatchNorm."""
 
     def __post_init__(self) -> None:
+        _require_ranges(self, "network.")
         _require(0 < self.width <= 16, "network.width", self.width, "give a multiple up to 16, such as 0.5")
         for name in ("stages", "channels", "projector_hidden", "projector_out"):
             value = getattr(self, name)
@@ -199,7 +203,7 @@ class Objective:
     """Method of a run, and its options."""
 
     method: str = "frossl"
-    """Name of the method (see `frossl list methods`), or `FILE.py:NAME` for a class in a file of yours, which
+    """Name of the method (see `frossl list methods`), or `FILE.py:NAME` for a class in your own file, which
     is executed."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the method's objective, by name; options that are not given have their default."""
@@ -236,6 +240,7 @@ class Optim:
     """Layer-wise learning-rate decay: the rate of each backbone layer as a multiple of the next layer's."""
 
     def __post_init__(self) -> None:
+        _require_ranges(self, "optim.")
         _require(0 < self.base_lr < INF, "optim.base_lr", self.base_lr, "give a positive rate")
         _require(self.lr_batch >= 1, "optim.lr_batch", self.lr_batch, "give at least 1")
         decay = self.weight_decay
@@ -304,6 +309,7 @@ class Train:
     """Number of newest checkpoints that are kept."""
 
     def __post_init__(self) -> None:
+        _require_ranges(self, "train.")
         counts = (
             "epochs",
             "steps",
@@ -346,6 +352,7 @@ class Diagnostics:
     """Whether a run ends when its embeddings have collapsed to one point."""
 
     def __post_init__(self) -> None:
+        _require_ranges(self, "diagnostics.")
         _require(self.every >= 1, "diagnostics.every", self.every, "give at least 1")
         _require(0 <= self.share <= 1, "diagnostics.share", self.share, "give a share of the time, 0 to 1")
 

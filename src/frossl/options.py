@@ -103,7 +103,7 @@ class Option:
         """Type on the command line; text where the configuration checks the value."""
         if self.is_sequence:
             return list[str] | None
-        kinds = [kind for kind in typing.get_args(self.hint) if kind in (int, float)]
+        kinds = [kind for kind in typing.get_args(self.hint) if kind in (int, float, bool)]
         return (kinds[0] if kinds else str) | None
 
 
@@ -173,8 +173,9 @@ def field_docs() -> dict[str, str]:
     docs = dict(classes["Config"])
     for part in dataclasses.fields(Config):
         kind = typing.get_type_hints(Config)[part.name]
-        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            docs |= {f"{part.name}.{name}": text for name, text in classes[kind.__name__].items()}
+        for inner in (kind, *typing.get_args(kind)):  # `views` is a tuple of them
+            if dataclasses.is_dataclass(inner) and isinstance(inner, type):
+                docs |= {f"{part.name}.{name}": text for name, text in classes[inner.__name__].items()}
     return docs
 
 

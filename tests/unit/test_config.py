@@ -7,7 +7,20 @@ import tomllib
 
 import pytest
 
-from frossl.config import Config, Data, Network, Objective, Optim, Train, ViewSpec, parse_settings
+from frossl.augment.operations import OPERATIONS
+from frossl.config import (
+    Config,
+    Count,
+    Data,
+    Diagnostics,
+    Network,
+    Objective,
+    Optim,
+    Share,
+    Train,
+    ViewSpec,
+    parse_settings,
+)
 from frossl.errors import ConfigError, InputError
 from tests.support import ROOT
 
@@ -83,10 +96,23 @@ def test_values_that_cannot_work_are_refused_by_name(kind, field, value):
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), float("inf")])
-@pytest.mark.parametrize("name", ["flip", "jitter", "gray", "blur", "solarize"])
+@pytest.mark.parametrize("name", OPERATIONS)
 def test_probabilities_of_views_are_checked_by_their_annotation(name, value):
     with pytest.raises(ConfigError, match=rf"views\.{name} = .*give 0 to 1"):
         ViewSpec(**{name: value})
+
+
+@pytest.mark.parametrize("part", [ViewSpec, Data, Network, Optim, Train, Diagnostics])
+def test_a_new_setting_is_checked_by_its_annotation(part):
+    @dataclasses.dataclass(frozen=True)
+    class More(part):
+        share: Share = 0.0
+        number: Count | None = None
+
+    assert More(share=1.0, number=1).number == 1
+    for name, value in (("share", 1.5), ("number", 0)):
+        with pytest.raises(ConfigError, match=rf"\.{name} = {value}"):
+            More(**{name: value})
 
 
 def test_stored_views_name_every_operation():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -109,3 +110,29 @@ def test_dead_units_are_those_that_do_not_change():
     assert float(diagnostics.dead_units(torch.rand(100, 10))) == 0
     features[:, :6] = 1
     assert float(diagnostics.dead_units(features)) == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("shape", [(40, 12), (30, 40)])
+def test_the_order_of_the_images_changes_no_number(shape):
+    z, features = embeddings(2, *shape), embeddings(2, *shape, seed=1)
+    order = np.random.default_rng(0).permutation(shape[0])
+    found, again = (
+        diagnostics.diagnose({"z": z[:, rows], "features": features[:, rows]})
+        for rows in (slice(None), order)
+    )
+    assert list(found) == list(again)
+    for name, value in found.items():
+        assert again[name] == pytest.approx(value, rel=1e-6, abs=1e-9), name
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 8), (40, 12)])
+@pytest.mark.parametrize("size", [0.0, 1e-30, 1.0, 1e15, 1e30])
+@pytest.mark.parametrize("collapsed", [True, False])
+def test_no_embeddings_stop_a_run(shape, size, collapsed):
+    """Every number is recorded, or none, also of one point and of values near the ends of float32."""
+    z = size * embeddings(2, *shape).float()
+    z = z[:, :1].expand_as(z) if collapsed else z
+    found = diagnostics.diagnose({"z": z, "features": z})
+    usual = diagnostics.diagnose({"z": embeddings(2, 40, 12), "features": embeddings(2, 40, 12)})
+    assert found.keys() in (usual.keys(), set())
+    json.dumps(found)

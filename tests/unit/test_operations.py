@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from frossl.augment import Augment, ViewSpec, fused, make_views, plan, view_set
+from frossl._api.catalog import list_names
+from frossl.augment import VIEW_SETS, Augment, ViewSpec, fused, make_views, plan, view_set
 from frossl.augment.operations import OPERATIONS, Operation
 from frossl.augment.plan import CROP_DRAWS
 from frossl.augment.random import uniforms
 from frossl.config import Share
-from frossl.errors import ConfigError
 from frossl.types import Batch, Clock
 
 CLOCK = Clock(step=0, total=10, epoch=2, seed=5)
@@ -42,6 +42,13 @@ def test_every_operation_is_a_field_that_is_off_by_default():
     assert list(OPERATIONS) == [operation.name for operation in OPERATIONS.values()]
     assert {name: getattr(ViewSpec(), name) for name in OPERATIONS} == dict.fromkeys(OPERATIONS, 0.0)
     assert set(OPERATIONS) <= {field.name for field in fields(ViewSpec) if field.type == "Share"}
+
+
+@pytest.mark.parametrize("name", VIEW_SETS)
+def test_the_list_of_view_sets_names_the_operations_of_each(name):
+    described = list_names("views")["views"][name]
+    for operation in OPERATIONS.values():
+        assert (operation.name in described) == any(map(operation.active, VIEW_SETS[name]))
 
 
 def test_no_two_operations_share_a_random_number():
@@ -166,8 +173,3 @@ def test_without_a_compiled_form_the_views_of_that_kind_are_made_by_torch(with_s
     assert kinds == [EVERYTHING, off]
     assert torch.equal(mixed[:3], views(EVERYTHING, "numba"))
     assert (mixed[3] == -2).all((1, 3)).any(1).all()  # black, standardized
-
-
-def test_a_new_probability_is_checked_by_its_annotation():
-    with pytest.raises(ConfigError, match=r"views\.stripe = 1\.5"):
-        StripedSpec(stripe=1.5)

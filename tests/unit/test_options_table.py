@@ -26,13 +26,24 @@ from frossl.options import ENCODER_OPTIONS, OPTIONS, FieldOptions, Sets, field_d
 COMMAND = typer.main.get_command(app)
 
 EXAMPLES: dict[str, Any] = {
-    "method": "byol", "backbone": "resnet34", "width": 0.25, "view_set": "multicrop", "epochs": 7,
-    "batch_size": 32, "lr": 0.5, "micro_batch_size": 8, "precision": "32-true", "weights": "mine.safetensors",
-    "loggers": ["wandb"], "seed": 3, "devices": 1, "num_nodes": 1, "workers": 2, "checkpoint_every": 11,
-    "checkpoint_minutes": 2.5, "root": "data", "fraction": 0.5, "max_bad": 0.2, "labels": "labels.csv",
-    "test": "held-out",
+    "method": "byol", "backbone": "resnet34", "view_set": "multicrop", "loggers": ["wandb"], "devices": 1,
+    "num_nodes": 1,
 }  # fmt: skip
-"""A valid value of each option that is not its default."""
+"""Valid values of the options whose type does not give one."""
+
+
+def example(name: str) -> Any:
+    """Return a valid value of an option that is not its default."""
+    if name in EXAMPLES:
+        return EXAMPLES[name]
+    option = OPTIONS[name]
+    if option.is_path:
+        return "mine"
+    default, (kind, *_) = value_at(Config(), option.sets.field), typing.get_args(option.hint)
+    by_type = {int: [8, 9], float: [0.25, 0.5], bool: [True, False]}
+    values = by_type.get(kind) or typing.get_args(kind)
+    assert values, f"add a value of {name} to EXAMPLES"
+    return next(value for value in values if value != default)
 
 
 REPLACED = {"backbone": {"network.width", "network.stages", "network.stem"}, "view_set": {"views"}}
@@ -49,17 +60,17 @@ def value_at(config: Config, field: str) -> Any:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_an_option_sets_its_field_and_no_other(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.safetensors").write_bytes(b"")
-    (tmp_path / "held-out").mkdir()
-    before = configure("photos", {})
-    after = configure("photos", typing.cast(api.RunOptions, {name: EXAMPLES[name]}))
-    option, given = OPTIONS[name], EXAMPLES[name]
+    (tmp_path / "mine").mkdir()
+    before, given = configure("photos", {}), example(name)
+    after = configure("photos", typing.cast(api.RunOptions, {name: given}))
+    option = OPTIONS[name]
     expected = tuple(given) if option.is_sequence else str(tmp_path / given) if option.is_path else given
     assert value_at(after, option.sets.field) == expected
     if name == "method":  # the recipe has settings for each method
         return
     parts = {part.name for part in dataclasses.fields(Config) if part.name not in ("view_set", "views")}
     others = field_docs().keys() - parts - {option.sets.field} - REPLACED.get(name, set())
+    others = {field for field in others if not field.startswith("views.")}  # `views` is compared whole
     assert {field: value_at(after, field) for field in others} == {
         field: value_at(before, field) for field in others
     }
@@ -90,8 +101,9 @@ def test_the_estimator_takes_the_options_of_an_encoder():
 def test_every_field_of_the_configuration_has_a_docstring():
     for part in dataclasses.fields(Config):
         kind = typing.get_type_hints(Config)[part.name]
-        inner = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-        for name in (part.name, *(f"{part.name}.{field.name}" for field in inner)):
+        kinds = [inner for inner in (kind, *typing.get_args(kind)) if dataclasses.is_dataclass(inner)]
+        inner = [f"{part.name}.{field.name}" for kind in kinds for field in dataclasses.fields(kind)]
+        for name in (part.name, *inner):
             assert field_docs()[name].endswith("."), name
 
 
@@ -100,6 +112,7 @@ def test_a_new_option_is_one_line(monkeypatch):
 
     class More(FieldOptions, total=False):
         clip: Annotated[float | None, Sets("optim.clip")]
+        norm: Annotated[bool | None, Sets("network.projector_norm")]
 
     more = table._table(More)
     monkeypatch.setattr(table, "OPTIONS", more)
@@ -127,7 +140,11 @@ def test_a_new_option_is_one_line(monkeypatch):
     assert done.exit_code == 0, done.output
     assert told["clip"] == 3.0
     assert told["loggers"] == ["wandb", "mlflow"]
-    assert "Largest norm of the gradient" in " ".join(CliRunner().invoke(trial, ["--help"]).output.split())
+    for words, norm in (([], None), (["--norm"], True), (["--no-norm"], False)):
+        assert CliRunner().invoke(trial, words).exit_code == 0
+        assert told["norm"] is norm
+    printed = CliRunner().invoke(trial, ["--help"], env={"COLUMNS": "200"}).output
+    assert "Largest norm of the gradient" in " ".join(printed.split())
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from frossl.augment import VIEW_SETS
+from frossl.augment.operations import active_operations
 from frossl.config import ViewSpec
 from frossl.data import NAMED
 from frossl.errors import unknown
@@ -55,5 +56,8 @@ def _summary(kind: type) -> str:
 def _describe_view(spec: ViewSpec) -> str:
     low, high = spec.scale
     strengths = "/".join(f"{x:g}" for x in (spec.brightness, spec.contrast, spec.saturation, spec.hue))
-    solarized = f", solarized {spec.solarize:g}" if spec.solarize else ""
-    return f"{low:g}–{high:g} of the image, jitter {strengths}, blur {spec.blur:g}{solarized}"
+    detail = {"jitter": f" by {strengths}"}
+    operations = (
+        f"{o.name} {o.probability(spec):g}{detail.get(o.name, '')}" for o in active_operations(spec)
+    )
+    return ", ".join([f"{low:g}–{high:g} of the image", *operations])

@@ -53,14 +53,18 @@ class Operation:
         """
         raise NotImplementedError
 
+    def probability(self, spec: ViewSpec) -> float:
+        """Return the probability that a view undergoes the operation."""
+        return float(getattr(spec, self.name))
+
     def active(self, spec: ViewSpec) -> bool:
         """Return whether views of this kind may undergo the operation."""
-        return bool(getattr(spec, self.name) > 0)
+        return self.probability(spec) > 0
 
     def parameters(self, spec: ViewSpec, u: Tensor) -> Parameters:
         """Return the parameters of P views from all their random numbers, float (P, ...)."""
         own = u[:, self.draws.start : self.draws.stop]
-        return self.draw(spec, own[:, 0] < getattr(spec, self.name), own[:, 1:])
+        return self.draw(spec, own[:, 0] < self.probability(spec), own[:, 1:])
 
 
 class Flip(Operation):

@@ -69,6 +69,8 @@ def run_flags(command: F) -> F:
 
 def _flag(option: Option) -> inspect.Parameter:
     flag = option.sets.flag or "--" + option.name.replace("_", "-")
+    if option.flag_type == bool | None:
+        flag += flag.replace("--", "/--no-", 1)
     repeat = "; may be repeated" if option.is_sequence else ""
     given = typer.Option(None, flag, help=option_help(option.name) + repeat)
     return inspect.Parameter(

@@ -8,25 +8,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from frossl.diagnostics.spectrum import (
-    alignment,
-    alpha_req,
-    dead_units,
-    effective_rank,
-    eigenvalues,
-    lidar,
-    rankme,
-    spread,
-    uniformity,
-)
+from frossl.diagnostics.spectrum import BATCH_METRICS, EMBEDDING_METRICS, eigenvalues
 
-EIGENVALUES_KEPT = 20
-"""Number of eigenvalues recorded of each spectrum."""
 MAX_IMAGES = 512
 """Most images of a batch that are measured: the cost is that of the eigenvalues of their Gram matrix."""
-
-LIDAR_IMAGES = 128
-"""Most images for LiDAR, which whitens as many directions as they have views."""
 
 Numbers = dict[str, float | list[float]]
 """Metrics by name; a spectrum is a list."""
@@ -51,35 +36,16 @@ def diagnose(tensors: Mapping[str, Tensor]) -> Numbers:
 
 
 def _numbers(tensors: Mapping[str, Tensor]) -> Numbers:
-    numbers: Numbers = {}
+    values: dict[str, Tensor | float] = {}
     if not all(tensors[name].isfinite().all() for name in ("z", "features")):
-        return numbers
+        return {}
     for name in ("z", "features"):
         first = tensors[name][0, :MAX_IMAGES]
         spectrum = eigenvalues(first)
-        numbers |= {
-            f"{name}_rank": effective_rank(spectrum).item(),
-            f"{name}_rankme": rankme(first).item(),
-            f"{name}_alpha": alpha_req(spectrum).item(),
-            f"{name}_condition": condition_number(spectrum),
-            f"{name}_spread": spread(first).item(),
-            f"{name}_variance": spectrum.sum().item(),
-            f"{name}_eigenvalues": spectrum[:EIGENVALUES_KEPT].tolist(),
-        }
-    z = tensors["z"][:, :MAX_IMAGES]
-    return numbers | {
-        "directions": min(z.shape[1] - 1, z.shape[2]),
-        "lidar": lidar(z[:, :LIDAR_IMAGES]).item(),
-        "alignment": alignment(z).item(),
-        "uniformity": uniformity(z[0]).item(),
-        "dead_units": dead_units(tensors["features"][0]).item(),
-    }
-
-
-def condition_number(spectrum: Tensor) -> float:
-    """Return λ₁ / λ₂₀, or λ₁ / λ_last of a shorter spectrum."""
-    last = spectrum[min(EIGENVALUES_KEPT, len(spectrum)) - 1].item()
-    return spectrum[0].item() / last if last > 0 else float("inf")
+        values |= {f"{name}_{key}": m.compute(first, spectrum) for key, m in EMBEDDING_METRICS.items()}
+    z, features = tensors["z"][:, :MAX_IMAGES], tensors["features"]
+    values |= {key: metric.compute(z, features) for key, metric in BATCH_METRICS.items()}
+    return {key: value.tolist() if isinstance(value, Tensor) else value for key, value in values.items()}
 
 
 def log_spaced(step: int, *, per_decade: int = 20) -> bool:

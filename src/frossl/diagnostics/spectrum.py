@@ -2,17 +2,25 @@
 
 Embeddings are (N, D), or (V, N, D) where views matter. Everything is computed in float32 or wider, and the
 eigenvalues of a covariance come from the smaller of its two Gram matrices.
+
+A new metric is a function here and its entry in `EMBEDDING_METRICS` or `BATCH_METRICS`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 EPSILON = 1e-7
 """Smallest relative eigenvalue that counts, and the constant added to shares before their logarithm."""
+EIGENVALUES_KEPT = 20
+"""Number of eigenvalues recorded of each spectrum."""
+LIDAR_IMAGES = 128
+"""Most images for LiDAR, which whitens as many directions as they have views."""
 
 
 def eigenvalues(x: Tensor) -> Tensor:
@@ -125,6 +133,74 @@ def dead_units(features: Tensor) -> Tensor:
     """
     deviations = _upcast(features).std(0, correction=0)
     return (deviations <= 1e-3 * deviations.median()).float().mean()
+
+
+def condition_number(spectrum: Tensor) -> float:
+    """Return λ₁ / λ₂₀, or λ₁ / λ_last of a shorter spectrum."""
+    last = spectrum[min(EIGENVALUES_KEPT, len(spectrum)) - 1].item()
+    return spectrum[0].item() / last if last > 0 else float("inf")
+
+
+def directions(z: Tensor) -> int:
+    """Return the largest rank that the covariance of (N, D) can have."""
+    return min(z.shape[0] - 1, z.shape[1])
+
+
+class Metric(NamedTuple):
+    """A number in `diagnostics.jsonl`, or a list of numbers."""
+
+    compute: Callable[[Tensor, Tensor], Tensor | float]
+    """Function that returns it; its arguments are those of the table."""
+    meaning: str
+    """What it says, in one line of Markdown for the docs."""
+
+
+EMBEDDING_METRICS: dict[str, Metric] = {
+    "rank": Metric(
+        lambda x, spectrum: effective_rank(spectrum),
+        "effective rank of order 2: number of directions in which embeddings vary",
+    ),
+    "rankme": Metric(
+        lambda x, spectrum: rankme(x),
+        "exp of the entropy of the singular values (RankMe): like the effective rank, with more weight on "
+        "small directions",
+    ),
+    "alpha": Metric(
+        lambda x, spectrum: alpha_req(spectrum), "exponent of the spectrum's decay (α-ReQ); 0 is flat"
+    ),
+    "condition": Metric(lambda x, spectrum: condition_number(spectrum), "λ₁/λ₂₀ of the covariance"),
+    "spread": Metric(
+        lambda x, spectrum: spread(x),
+        "standard deviation per dimension, for rows of unit length: 1 is even, 0 is one point",
+    ),
+    "variance": Metric(lambda x, spectrum: spectrum.sum(), "sum of all eigenvalues of the covariance"),
+    "eigenvalues": Metric(
+        lambda x, spectrum: spectrum[:EIGENVALUES_KEPT], "the 20 largest eigenvalues of the covariance"
+    ),
+}
+"""Metrics of the projections and of the features, from the embeddings (N, D) of the first view and the
+eigenvalues of their covariance; recorded as `z_NAME` and `features_NAME`."""
+
+BATCH_METRICS: dict[str, Metric] = {
+    "directions": Metric(lambda z, features: directions(z[0]), "largest value that `z_rank` can have"),
+    "lidar": Metric(
+        lambda z, features: lidar(z[:, :LIDAR_IMAGES]),
+        "effective rank of the differences between projections of images, relative to those between views of "
+        "one image",
+    ),
+    "alignment": Metric(
+        lambda z, features: alignment(z), "distance between projections of views of an image, at unit length"
+    ),
+    "uniformity": Metric(
+        lambda z, features: uniformity(z[0]), "how evenly projections of unit length fill the sphere"
+    ),
+    "dead_units": Metric(
+        lambda z, features: dead_units(features[0]),
+        "share of the features' dimensions that are almost constant across images",
+    ),
+}
+"""Metrics recorded under their own name, from the projections (V, N, D) of at most `MAX_IMAGES` images and
+the features (V, N, F) of all images."""
 
 
 def _upcast(x: Tensor) -> Tensor:

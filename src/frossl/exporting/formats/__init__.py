@@ -33,13 +33,3 @@ EXPORT_FILES = (
     *dict.fromkeys(name for format in FORMATS.values() for name in format.files),
 )
 """Names of all files that exports consist of."""
-
-
-def markdown_table() -> list[str]:
-    """Return the lines of the table of formats in docs/encoder.md."""
-    lines = ["| format | files | for | needs |", "|---|---|---|---|"]
-    for format in FORMATS.values():
-        files = ", ".join(f"`{name}`" for name in format.files)
-        needs = f"`pip install 'frossl[{format.extra}]'`" if format.extra else ""
-        lines.append(f"| `{format.name}` | {files} | {format.summary} | {needs} |")
-    return lines
