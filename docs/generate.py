@@ -1,7 +1,8 @@
-"""Write docs/methods.md from the registry of objectives:  python docs/generate.py
+"""Write what follows from the registry of objectives:  python docs/generate.py
 
-Equations, departures and costs come from the docstrings, criteria from `frossl.objectives.criteria`, numbers
-of verified cases from tests/reference. A test checks that the page equals the output of this script.
+It writes docs/methods.md, the lists of objectives in docs/api.md, and their public names in
+src/frossl/__init__.pyi. Equations, departures and costs come from the docstrings, criteria from the Modules,
+numbers of verified cases from tests/reference. A test checks that the files equal the output of this script.
 """
 
 from __future__ import annotations
@@ -16,10 +17,8 @@ from pathlib import Path
 
 from frossl.objectives import OBJECTIVES
 from frossl.objectives.contract import Preset
-from frossl.objectives.criteria import CRITERIA
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "methods.md"
 
 LIGHTLY = {  # tests/contract/test_lightly.py
     "frossl": "equal (preset `released`)",
@@ -102,19 +101,18 @@ def power(letter: str, exponent: int) -> str:
     return {0: "", 1: letter, 2: f"{letter}²"}[exponent]
 
 
-def leading(name: str) -> str:
-    exponents = CRITERIA[name].exponents
+def leading(exponents: tuple[int, int, int]) -> str:
     return "·".join(filter(None, (power(*pair) for pair in zip("VND", exponents, strict=True))))
 
 
 def table() -> str:
     lines = ["| name | Module | rotation | spectrum | factorization | cost |", "|---|---|---|---|---|---|"]
     for name, loss in OBJECTIVES.items():
-        facts = CRITERIA[name]
+        facts = loss.criteria
         spectrum = {True: "yes", False: "no", None: "–"}[facts.eigenvalues]
         lines.append(
             f"| [{name}](#{name}) | `{loss.__name__}` | {facts.rotation} | {spectrum} "
-            f"| {facts.factorization} | {leading(name)} |"
+            f"| {facts.factorization} | {leading(facts.exponents)} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -153,11 +151,11 @@ def preset(name: str, options: Preset) -> str:
 def section(name: str, cases: Counter[tuple[str, str]]) -> str:
     loss = OBJECTIVES[name]
     paper = inspect.getdoc(sys.modules[loss.__module__])
-    facts = CRITERIA[name]
-    verified = [
-        f"{cases[name, 'original']} values of the original code and {cases[name, 'derived']} derived ones",
-        "an independent float64 formula for V = 2, 3, 8 and N < D, N > D, in value and gradient",
-    ]
+    facts = loss.criteria
+    verified = ["an independent float64 formula for V = 2, 3, 8 and N < D, N > D, in value and gradient"]
+    original, derived = cases[name, "original"], cases[name, "derived"]
+    if original or derived:
+        verified.insert(0, f"{original} values of the original code and {derived} derived ones")
     if name in LIGHTLY:
         verified.append(f"Lightly 1.6: {LIGHTLY[name]}")
     lines = [f"## {name}", paper, prose(inspect.getdoc(loss.function) or "")]
@@ -173,5 +171,50 @@ def methods() -> str:
     return "\n".join([HEAD, table(), *(section(name, cases) for name in OBJECTIVES), TAIL])
 
 
+def api() -> dict[str, str]:
+    """Return the lists of objectives in docs/api.md, by the name of their block."""
+    rows = (
+        f"| `{loss.function.__name__}` | `{loss.__name__}` | [{name}](methods.md#{name}) |\n"
+        for name, loss in OBJECTIVES.items()
+    )
+    members = (f"        - {loss.function.__name__}\n" for loss in OBJECTIVES.values())
+    return {
+        "table of objectives": "\n| function | Module | |\n|---|---|---|\n" + "".join(rows) + "\n",
+        "members": "".join(members),
+    }
+
+
+def public_names() -> dict[str, str]:
+    """Return the lines of the objectives in the stub of public names, sorted as ruff sorts imports."""
+    lines = (
+        f"from .{loss.__module__.removeprefix('frossl.')} import {name} as {name}\n"
+        for loss in sorted(OBJECTIVES.values(), key=lambda loss: loss.__module__)
+        for name in (loss.__name__, loss.function.__name__)
+    )
+    return {"objectives": "".join(lines) + "\n"}
+
+
+def filled(path: Path, blocks: dict[str, str]) -> str:
+    """Return the text of a file with new blocks between the comments that mark their begin and end."""
+    text = path.read_text(encoding="utf-8")
+    for name, block in blocks.items():
+        marks = rf"(\b{name}: written by .*\n)(?s:.*?)(.*\bend of {name}\b)"
+        text, found = re.subn(marks, lambda mark, block=block: mark[1] + block + mark[2], text)
+        if found != 1:
+            raise ValueError(f"{path} has {found} blocks of {name}")
+    return text
+
+
+def generated() -> dict[Path, str]:
+    """Return the text of every file that is generated or has generated blocks."""
+    page, stub = ROOT / "docs" / "api.md", ROOT / "src" / "frossl" / "__init__.pyi"
+    return {
+        ROOT / "docs" / "methods.md": methods(),
+        page: filled(page, api()),
+        stub: filled(stub, public_names()),
+    }
+
+
 if __name__ == "__main__":
-    PAGE.write_text(methods(), encoding="utf-8")
+    for path, text in generated().items():
+        path.write_text(text, encoding="utf-8")
