@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 
-import frossl._api as api
+import frossl
 from benchmarks.methods import DATA, start_from
 from frossl.config import Diagnostics
 from frossl.methods import METHODS
@@ -48,11 +48,11 @@ def measured(method: str, seed: int, epochs: int, out: Path) -> dict:
     if stored.is_file():
         return json.loads(stored.read_text())
     if (folder / "config.toml").is_file():
-        run = api.resume(folder, quiet=True)
+        run = frossl.resume(folder, quiet=True)
     else:
         config = replace(start_from(method, epochs=epochs), diagnostics=Diagnostics(share=0.1))
-        run = api.pretrain(DATA, out=folder, config=config, seed=seed, quiet=True)
-    found = api.measure(folder, ["knn", "probe"])
+        run = frossl.pretrain(DATA, out=folder, config=config, seed=seed, quiet=True)
+    found = frossl.measure(folder, ["knn", "probe"])
     looks = [look for look in run.diagnostics if "z_rank" in look]
     asked = [look for look in run.diagnostics if "knn" in look]
     verdicts = list(dict.fromkeys(look["verdict"] for look in looks))

@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-import frossl._api as api
+import frossl
 from frossl.config import Diagnostics
 
 NONE = Diagnostics(every=10**9, share=0.0, probe=False, knn=False)
@@ -24,9 +24,9 @@ NONE = Diagnostics(every=10**9, share=0.0, probe=False, knn=False)
 
 def seconds(out: Path, diagnostics: Diagnostics, epochs: int) -> tuple[float, float, int]:
     """Of training, the share that the run's own account has, and how often neighbours were asked."""
-    config = api.recipe("demo")
+    config = frossl.recipe("demo")
     config = replace(config, diagnostics=diagnostics, train=replace(config.train, epochs=epochs))
-    run = api.pretrain(config.data.source, out=out, config=config, quiet=True)
+    run = frossl.pretrain(config.data.source, out=out, config=config, quiet=True)
     first, last = run.metrics[0], run.metrics[-1]  # the first steps compile kernels
     shares = [look["share"] for look in run.diagnostics if "share" in look]
     asked = sum("knn" in look for look in run.diagnostics)

@@ -54,7 +54,7 @@ SECONDS, MEMORY, ADDRESSES = 60.0, 2 << 30, 12 << 30
 """Limits of a case: time, resident bytes (it is ended beyond), and addresses (a net below that)."""
 FORMATS = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "TIFF": "tif", "BMP": "bmp"}
 IMPORTED = (
-    "lightning_fabric", "torch.optim", "frossl._api", "frossl.cli", "frossl.engine", "frossl.estimator",
+    "lightning_fabric", "torch.optim", "frossl.cli", "frossl.engine", "frossl.estimator",
     "frossl._api.finish", "matplotlib.figure", "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg", "sklearn.cluster", "sklearn.decomposition", "sklearn.linear_model",
     "sklearn.manifold", "rich.table", "rich.progress", "pyarrow.parquet", "faiss", "simplejpeg", "numba",

@@ -28,8 +28,8 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-import frossl._api as api
-import frossl.compat  # noqa: F401  before Lightly, which imports torchvision
+import frossl
+import frossl.compat  # before Lightly, which imports torchvision
 from frossl.augment import Augment, view_set
 from frossl.data import Loader, open_dataset
 from frossl.data import sources as decoding
@@ -102,7 +102,7 @@ def main() -> None:
         folder = options.folder
         if options.photographs:
             folder = photographs(folder, options.photographs, Path(place) / "photographs")
-        packed = api.pack(folder, out=Path(place) / "packed", size=stored, quiet=True)
+        packed = frossl.pack(folder, out=Path(place) / "packed", size=stored, quiet=True)
         for V in map(int, options.views.split(",")):
             common = (V, options.size, options.batch)
             variants: dict[str, Pass] = {

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import torch
 
-import frossl._api as api
+import frossl
 from frossl import engine
 from frossl.config import Config, ViewSpec
 from frossl.data import Dataset, open_dataset
@@ -63,7 +63,7 @@ class Result:
 
 def start_from(method: str, *, epochs: int) -> Config:
     """The recipe `default` for that method, on the network and views of the demo."""
-    config, demo = api.recipe("default", method=method), api.recipe("demo")
+    config, demo = frossl.recipe("default", method=method), frossl.recipe("demo")
     return replace(
         config,
         data=demo.data,
@@ -147,9 +147,9 @@ def run(arm: Arm, seed: int, folder: Path) -> Result:
     if stored.is_file():
         return read_result(json.loads(stored.read_text()))
     if (folder / "config.toml").is_file():
-        done = api.resume(folder, quiet=True)
+        done = frossl.resume(folder, quiet=True)
     else:
-        done = api.pretrain(DATA, out=folder, config=arm.config, seed=seed, quiet=True)
+        done = frossl.pretrain(DATA, out=folder, config=arm.config, seed=seed, quiet=True)
     if done.interrupted:
         raise KeyboardInterrupt
     trained = done.encoder()

@@ -13,7 +13,7 @@ import argparse
 import json
 from pathlib import Path
 
-import frossl._api as api
+import frossl
 from frossl.augment import view_set
 from frossl.config import Config, Data, Network, Objective, Optim, Train
 from frossl.data import open_dataset
@@ -50,15 +50,15 @@ def main() -> None:
     for method in given.methods.split(","):
         folder = given.out / method
         if (folder / "config.toml").is_file():
-            run = api.resume(folder)
+            run = frossl.resume(folder)
         else:
-            run = api.pretrain(given.images, out=folder, config=config(method, count))
+            run = frossl.pretrain(given.images, out=folder, config=config(method, count))
         if run.interrupted:
             raise KeyboardInterrupt
         runs.append(folder)
     found = {}
     for name, relative in (("spectrum", False), ("spectrum-shares", True)):
-        drawn = api.spectrum(runs, out=given.out / f"{name}.png", relative=relative)
+        drawn = frossl.spectrum(runs, out=given.out / f"{name}.png", relative=relative)
         found[name] = [one.to_json() for one in drawn]
     print(json.dumps(found))
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import torch
 
-import frossl._api as api
+import frossl
 from frossl import engine
 from frossl.config import Config, Objective, ViewSpec
 from frossl.data import open_dataset
@@ -35,7 +35,7 @@ def state_of(config: Config) -> engine.State:
 
 
 def demo(views: int, *, batch: int = 128) -> Config:
-    config = api.recipe("demo")
+    config = frossl.recipe("demo")
     specs = (replace(config.views[0], count=views),)
     return replace(config, views=specs, train=replace(config.train, batch_size=batch))
 

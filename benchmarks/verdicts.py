@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-import frossl._api as api
+import frossl
 from benchmarks.methods import DATA, start_from
 from frossl.config import Config
 from frossl.errors import TrainingError
@@ -49,8 +49,8 @@ def run(name: str, config: Config, out: Path) -> dict:
     torch.set_num_threads(1)
     folder = out / name.replace(" ", "-")
     with contextlib.suppress(TrainingError):
-        api.pretrain(DATA, out=folder, config=config, quiet=True)
-    looks = [look for look in api.Run(folder).diagnostics if "verdict" in look]
+        frossl.pretrain(DATA, out=folder, config=config, quiet=True)
+    looks = [look for look in frossl.Run(folder).diagnostics if "verdict" in look]
     first: dict[str, int] = {}
     for look in looks:
         first.setdefault(look["verdict"], look["step"])
@@ -58,7 +58,7 @@ def run(name: str, config: Config, out: Path) -> dict:
         key: round(statistics.fmean(look[key] for look in looks[-3:]), 3)
         for key in ("z_rank", "features_rank", "dead_units")
     }
-    status = api.Run(folder).status
+    status = frossl.Run(folder).status
     return {
         "name": name,
         "step": status["step"],

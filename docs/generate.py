@@ -1,7 +1,9 @@
-"""Write docs/methods.md and the tables between marker comments of other pages:  python docs/generate.py
+"""Write what follows from the code into docs and stub:  python docs/generate.py
 
-Equations, departures and costs come from the docstrings, criteria from `frossl.objectives.criteria`, numbers
-of verified cases from tests/reference. A test checks that the pages equal the output of this script.
+It writes docs/methods.md, the lists of objectives in docs/api.md and their public names in
+src/frossl/__init__.pyi, and the tables of view settings, diagnostics and export formats. Equations,
+departures and costs come from the docstrings, criteria from the Modules, numbers of verified cases from
+tests/reference. A test checks that the files equal the output of this script.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from frossl.diagnostics.spectrum import BATCH_METRICS, EMBEDDING_METRICS
 from frossl.exporting.formats import FORMATS
 from frossl.objectives import OBJECTIVES
 from frossl.objectives.contract import Preset
-from frossl.objectives.criteria import CRITERIA
 from frossl.options import field_docs
 
 ROOT = Path(__file__).parent.parent
@@ -106,19 +107,18 @@ def power(letter: str, exponent: int) -> str:
     return {0: "", 1: letter, 2: f"{letter}²"}[exponent]
 
 
-def leading(name: str) -> str:
-    exponents = CRITERIA[name].exponents
+def leading(exponents: tuple[int, int, int]) -> str:
     return "·".join(filter(None, (power(*pair) for pair in zip("VND", exponents, strict=True))))
 
 
 def table() -> str:
     lines = ["| name | Module | rotation | spectrum | factorization | cost |", "|---|---|---|---|---|---|"]
     for name, loss in OBJECTIVES.items():
-        facts = CRITERIA[name]
+        facts = loss.criteria
         spectrum = {True: "yes", False: "no", None: "–"}[facts.eigenvalues]
         lines.append(
             f"| [{name}](#{name}) | `{loss.__name__}` | {facts.rotation} | {spectrum} "
-            f"| {facts.factorization} | {leading(name)} |"
+            f"| {facts.factorization} | {leading(facts.exponents)} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -157,11 +157,11 @@ def preset(name: str, options: Preset) -> str:
 def section(name: str, cases: Counter[tuple[str, str]]) -> str:
     loss = OBJECTIVES[name]
     paper = inspect.getdoc(sys.modules[loss.__module__])
-    facts = CRITERIA[name]
-    verified = [
-        f"{cases[name, 'original']} values of the original code and {cases[name, 'derived']} derived ones",
-        "an independent float64 formula for V = 2, 3, 8 and N < D, N > D, in value and gradient",
-    ]
+    facts = loss.criteria
+    verified = ["an independent float64 formula for V = 2, 3, 8 and N < D, N > D, in value and gradient"]
+    original, derived = cases[name, "original"], cases[name, "derived"]
+    if original or derived:
+        verified.insert(0, f"{original} values of the original code and {derived} derived ones")
     if name in LIGHTLY:
         verified.append(f"Lightly 1.6: {LIGHTLY[name]}")
     lines = [f"## {name}", paper, prose(inspect.getdoc(loss.function) or "")]
@@ -177,56 +177,85 @@ def methods() -> str:
     return "\n".join([HEAD, table(), *(section(name, cases) for name in OBJECTIVES), TAIL])
 
 
-def export_formats() -> list[str]:
-    lines = ["| format | files | for | needs |", "|---|---|---|---|"]
+def objective_lists() -> dict[str, str]:
+    """Return the lists of objectives in docs/api.md, by the name of their block."""
+    rows = [
+        f"| `{loss.function.__name__}` | `{loss.__name__}` | [{name}](methods.md#{name}) |"
+        for name, loss in OBJECTIVES.items()
+    ]
+    members = (f"        - {loss.function.__name__}\n" for loss in OBJECTIVES.values())
+    return {"table of objectives": markdown("function | Module | ", rows), "members": "".join(members)}
+
+
+def public_names() -> dict[str, str]:
+    """Return the lines of the objectives in the stub of public names, sorted as ruff sorts imports."""
+    lines = (
+        f"from .{loss.__module__.removeprefix('frossl.')} import {name} as {name}\n"
+        for loss in sorted(OBJECTIVES.values(), key=lambda loss: loss.__module__)
+        for name in (loss.__name__, loss.function.__name__)
+    )
+    return {"objectives": "".join(lines) + "\n"}
+
+
+def export_formats() -> dict[str, str]:
+    """Return the table of export formats."""
+    rows = []
     for format in FORMATS.values():
         files = ", ".join(f"`{name}`" for name in format.files)
         needs = f"`pip install 'frossl[{format.extra}]'`" if format.extra else ""
-        lines.append(f"| `{format.name}` | {files} | {format.summary} | {needs} |")
-    return lines
+        rows.append(f"| `{format.name}` | {files} | {format.summary} | {needs} |")
+    return {"formats": markdown("format | files | for | needs", rows)}
 
 
-def diagnostic_numbers() -> list[str]:
-    lines = ["| number | meaning |", "|---|---|"]
-    lines += [f"| `z_{name}`, `features_{name}` | {m.meaning} |" for name, m in EMBEDDING_METRICS.items()]
-    return lines + [f"| `{name}` | {metric.meaning} |" for name, metric in BATCH_METRICS.items()]
+def diagnostic_numbers() -> dict[str, str]:
+    """Return the table of diagnostics of embeddings."""
+    rows = [f"| `z_{name}`, `features_{name}` | {m.meaning} |" for name, m in EMBEDDING_METRICS.items()]
+    rows += [f"| `{name}` | {metric.meaning} |" for name, metric in BATCH_METRICS.items()]
+    return {"diagnostics": markdown("number | meaning", rows)}
 
 
-def view_settings() -> list[str]:
-    lines = ["| setting | default | meaning |", "|---|---|---|"]
+def view_settings() -> dict[str, str]:
+    """Return the table of the settings of a view."""
+    rows = []
     for field in dataclasses.fields(ViewSpec):
         rounded = [shown(x) for x in field.default] if isinstance(field.default, tuple) else field.default
-        lines.append(f"| `{field.name}` | `{json.dumps(rounded)}` | {field_docs()[f'views.{field.name}']} |")
-    return lines
+        rows.append(f"| `{field.name}` | `{json.dumps(rounded)}` | {field_docs()[f'views.{field.name}']} |")
+    return {"views": markdown("setting | default | meaning", rows)}
 
 
-TABLES = {
-    "data.md": {"views": view_settings},
-    "diagnostics.md": {"diagnostics": diagnostic_numbers},
-    "encoder.md": {"formats": export_formats},
+def markdown(titles: str, rows: list[str]) -> str:
+    """Return a table between blank lines, which Markdown needs after a comment."""
+    head = [f"| {titles} |".replace("|  |", "| |"), "|" + "---|" * (titles.count("|") + 1)]
+    return "\n" + "\n".join([*head, *rows]) + "\n\n"
+
+
+BLOCKS = {
+    "docs/api.md": objective_lists,
+    "docs/data.md": view_settings,
+    "docs/diagnostics.md": diagnostic_numbers,
+    "docs/encoder.md": export_formats,
+    "src/frossl/__init__.pyi": public_names,
 }
-"""Functions that return the lines between `<!-- NAME -->` and `<!-- /NAME -->`, by page and name."""
+"""Functions that return the generated blocks of a file, by the names in their comments."""
 
 
-def with_tables(page: str) -> str:
-    """Return a page with its tables made anew."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    for name, table in TABLES[page].items():
-        before, opened, rest = text.partition(f"<!-- {name} -->\n")
-        _, closed, after = rest.partition(f"<!-- /{name} -->")
-        if not closed:
-            sys.exit(
-                f"docs/{page} has no <!-- {name} --> and <!-- /{name} -->; add both on lines of their own"
-            )
-        text = before + opened + "".join(f"{line}\n" for line in table()) + closed + after
+def filled(path: Path, blocks: dict[str, str]) -> str:
+    """Return the text of a file with new blocks between the comments that mark their begin and end."""
+    text = path.read_text(encoding="utf-8")
+    for name, block in blocks.items():
+        marks = rf"(\b{name}: written by .*\n)(?s:.*?)(.*\bend of {name}\b)"
+        text, found = re.subn(marks, lambda mark, block=block: mark[1] + block + mark[2], text)
+        if found != 1:
+            raise ValueError(f"{path} has {found} blocks of {name}")
     return text
 
 
-def pages() -> dict[str, str]:
-    """Return the text of every page that is generated, or has a table that is, by name."""
-    return {"methods.md": methods()} | {page: with_tables(page) for page in TABLES}
+def generated() -> dict[Path, str]:
+    """Return the text of every file that is generated or has generated blocks."""
+    files = {ROOT / file: filled(ROOT / file, blocks()) for file, blocks in BLOCKS.items()}
+    return {ROOT / "docs" / "methods.md": methods(), **files}
 
 
 if __name__ == "__main__":
-    for page, text in pages().items():
-        (ROOT / "docs" / page).write_text(text, encoding="utf-8")
+    for path, text in generated().items():
+        path.write_text(text, encoding="utf-8")

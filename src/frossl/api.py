@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import frossl._api as _api
+import frossl.recipes
 
 RENAMED = {
     "Choices": "RunOptions",
@@ -21,8 +21,8 @@ RENAMED = {
 
 def __getattr__(name: str) -> Any:
     new = RENAMED.get(name, name)
-    if new not in _api.__all__:
+    home = frossl.recipes if new in ("recipe_text", "recipes") else frossl
+    if new not in home.__all__:
         raise AttributeError(f"module 'frossl.api' has no attribute {name!r}")
-    place = "frossl.recipes" if new in ("recipe_text", "recipes") else "frossl"
-    warnings.warn(f"frossl.api.{name} is now {place}.{new}", DeprecationWarning, stacklevel=2)
-    return getattr(_api, new)
+    warnings.warn(f"frossl.api.{name} is now {home.__name__}.{new}", DeprecationWarning, stacklevel=2)
+    return getattr(home, new)

@@ -249,14 +249,24 @@ def test_the_page_adds_a_method_that_passes_the_contract(tmp_path):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    (tmp_path / "src/frossl/methods/fastsiam.py").write_text(FASTSIAM, encoding="utf-8")
-    importing, entry = BLOCK.findall(PAGE)[-1][1].splitlines()
-    registry = tmp_path / "src/frossl/methods/__init__.py"
-    head, tail = registry.read_text(encoding="utf-8").split("class MethodEntry(", 1)
-    opening = "METHODS: dict[str, MethodEntry] = {\n"
-    assert opening in tail
-    text = f"{head}{importing}\n\n\nclass MethodEntry(" + tail.replace(opening, f"{opening}{entry}\n")
-    registry.write_text(text, encoding="utf-8")
+    head, networks = FASTSIAM.split("class FastSiam(Method)")
+    imports, loss = head.split("@objective\n")
+    only_loss = re.sub(r"from frossl\.(methods|networks).*\n", "", imports)
+    of_loss = "from frossl.objectives.fastsiam import FastSiamLoss\n\n\n"
+    tables = [
+        ("objectives", "OBJECTIVES: dict[str, type[Objective]] = {\n"),
+        ("methods", "NETWORKS: dict[str, type[Method]] = {\n"),
+    ]
+    files = [f"{only_loss}@objective\n{loss}", f"{imports}{of_loss}class FastSiam(Method){networks}"]
+    additions = BLOCK.findall(PAGE)[-1][1].split("\n\n")
+    for (folder, opening), file, addition in zip(tables, files, additions, strict=True):
+        (tmp_path / f"src/frossl/{folder}/fastsiam.py").write_text(file, encoding="utf-8")
+        *importing, entry = addition.rstrip().splitlines()
+        registry = tmp_path / f"src/frossl/{folder}/__init__.py"
+        text = registry.read_text(encoding="utf-8")
+        assert opening in text
+        text = text.replace(opening, "\n".join([*importing, opening + entry, ""]))
+        registry.write_text(text, encoding="utf-8")
 
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}
     command = [sys.executable, "-m", "pytest", "-q", "tests/contract/test_methods.py", "-k", "fastsiam"]

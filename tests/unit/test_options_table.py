@@ -13,7 +13,6 @@ import typer
 from typer.testing import CliRunner
 
 import frossl
-from frossl import _api as api
 from frossl import options as table
 from frossl._api.options import configure
 from frossl.cli import common
@@ -62,7 +61,7 @@ def test_an_option_sets_its_field_and_no_other(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     before, given = configure("photos", {}), example(name)
-    after = configure("photos", typing.cast(api.RunOptions, {name: given}))
+    after = configure("photos", typing.cast(frossl.RunOptions, {name: given}))
     option = OPTIONS[name]
     expected = tuple(given) if option.is_sequence else str(tmp_path / given) if option.is_path else given
     assert value_at(after, option.sets.field) == expected

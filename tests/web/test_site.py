@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import frossl
-import frossl._api
+import frossl.recipes
 from tests.support import ROOT
 
 pytest.importorskip("zensical", reason="pip install 'frossl[docs]'")
@@ -129,7 +129,7 @@ def test_the_reference_has_every_public_name(pages, site):
     given = re.findall(r"^::: (\S+)$", text, re.MULTILINE)
     in_table = {name for row in re.findall(r"^\| `(\w+)` \| `(\w+)` \|", text, re.MULTILINE) for name in row}
     named = in_table | {name.rpartition(".")[2] for name in given}
-    assert {*frossl.__all__, *frossl._api.__all__} - named == set()
+    assert {*frossl.__all__, *frossl.recipes.__all__} - named == set()
     ids = pages[site / "api.html"].ids
     assert set(given) - {"frossl.objectives"} <= ids
     assert {f"frossl.objectives.{name}" for name in in_table if name.endswith("_loss")} <= ids

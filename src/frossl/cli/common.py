@@ -14,7 +14,7 @@ import typer
 from frossl.options import OPTIONS, Option
 
 if TYPE_CHECKING:
-    from frossl._api import Evaluation
+    from frossl import Evaluation
     from frossl.config import Config
     from frossl.evaluation import Score
 
@@ -129,7 +129,7 @@ def starting_config(
     Raises:
         InputError: If both a file and a recipe are given, or the file does not exist.
     """
-    import frossl._api as api
+    import frossl
     from frossl.config import Config
     from frossl.errors import InputError
     from frossl.methods.own import method_names
@@ -137,7 +137,7 @@ def starting_config(
     if path is not None and recipe is not None:
         raise InputError("--config and --recipe exclude each other; give one")
     if recipe is not None:
-        return api.recipe(recipe, method=method, views=views)
+        return frossl.recipe(recipe, method=method, views=views)
     if path is None:
         return None
     if not path.is_file():

@@ -38,9 +38,9 @@ def pack(
     quiet: Quiet = False,
 ) -> int:
     """Decode images once, so that training needs no decoding."""
-    import frossl._api as api
+    import frossl
 
-    folder = api.pack(data, out=out, size=size, root=root, fraction=fraction, max_bad=max_bad, quiet=quiet)
+    folder = frossl.pack(data, out=out, size=size, root=root, fraction=fraction, max_bad=max_bad, quiet=quiet)
     say(f"packed: {folder}")
     return 0
 
@@ -53,9 +53,9 @@ def check(
     json: Json = False,
 ) -> int:
     """Check images before a long run: find unreadable files and exact copies."""
-    import frossl._api as api
+    import frossl
 
-    found = api.check(data, root=root, quiet=quiet)
+    found = frossl.check(data, root=root, quiet=quiet)
     classes = f", {len(found.classes)} classes" if found.classes else ""
     tested = f", {found.test_images:,} test images" if found.test_images else ""
     say(f"{found.images:,} images{tested}{classes}; {found.size} px", to_stderr=json)
@@ -92,10 +92,10 @@ def views(
     root: Root = None,
 ) -> int:
     """Draw the views of a few images, as the network would see them."""
-    import frossl._api as api
+    import frossl
 
     start = starting_config(config, recipe, method, views)
-    path = api.views(
+    path = frossl.views(
         data, out=out, config=start, view_set=view_set, views=views, images=images, seed=seed, root=root
     )
     say(f"views: {path}")
@@ -120,9 +120,9 @@ def list_(
     json: Json = False,
 ) -> int:
     """List methods, backbones, data sets, view sets, recipes, export formats or runs."""
-    import frossl._api as api
+    import frossl
 
-    found = {"runs": api.list_runs(under)} if kind == "runs" else api.list_names(kind)
+    found = {"runs": frossl.list_runs(under)} if kind == "runs" else frossl.list_names(kind)
     kinds = {title: {n: about for n, about in names.items() if like in n} for title, names in found.items()}
     if json:
         print_json(kinds)
@@ -145,7 +145,7 @@ def recipe(
     method: Annotated[str | None, typer.Option(help="Method whose settings to print")] = None,
 ) -> int:
     """Print a recipe as TOML: the complete settings of a run, to start from."""
-    import frossl._api as api
+    from frossl.recipes import recipe_text
 
-    typer.echo(api.recipe_text(name, method=method), nl=False)
+    typer.echo(recipe_text(name, method=method), nl=False)
     return 0

@@ -9,7 +9,7 @@ import typer
 from frossl.cli.common import Json, Quiet, Root, app, print_json, say, say_list
 
 if TYPE_CHECKING:
-    from frossl._api import EmbedResult
+    from frossl import EmbedResult
 
 
 @app.command(epilog="Example: frossl embed runs/photos photos --out photos.parquet --duplicates 0.99")
@@ -38,9 +38,9 @@ def embed(
     json: Json = False,
 ) -> int:
     """Write the features of every image with its name. The same command continues after an interruption."""
-    import frossl._api as api
+    import frossl
 
-    found = api.embed(
+    found = frossl.embed(
         run,
         data,
         out=out,

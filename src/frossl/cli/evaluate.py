@@ -21,7 +21,7 @@ from frossl.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from frossl._api import Evaluations
+    from frossl import Evaluations
 
 OtherData = Annotated[
     str | None, typer.Option("--data", help="Images to evaluate on (default: those of the run)")
@@ -53,10 +53,10 @@ def knn(
     json: Json = False,
 ) -> int:
     """Evaluate with k nearest neighbours, and compare with raw pixels and the untrained network."""
-    import frossl._api as api
+    import frossl
 
-    options = api.EvalOptions(data=data, root=root, test=test, against=against or (), step=step)
-    found = api.measure(run, [api.KNN(n) for n in k] if k else None, crops=crops, **options)
+    options = frossl.EvalOptions(data=data, root=root, test=test, against=against or (), step=step)
+    found = frossl.measure(run, [frossl.KNN(n) for n in k] if k else None, crops=crops, **options)
     return _print_evaluations(run, found, json=json)
 
 
@@ -85,14 +85,14 @@ def probe(
     json: Json = False,
 ) -> int:
     """Evaluate with a linear classifier on the features, trained with few labels and with all."""
-    import frossl._api as api
+    import frossl
 
-    options = api.EvalOptions(data=data, root=root, test=test, against=against or (), step=step)
+    options = frossl.EvalOptions(data=data, root=root, test=test, against=against or (), step=step)
     counts = one_spelling(per_class or None, labels or None, "--per-class", "--labels")
     if paper:
-        found = api.measure(run, [api.SGDProbe(epochs, lr)], quiet=quiet, **options)
+        found = frossl.measure(run, [frossl.SGDProbe(epochs, lr)], quiet=quiet, **options)
     else:
-        found = api.probe(run, per_class=counts, quiet=quiet, **options)
+        found = frossl.probe(run, per_class=counts, quiet=quiet, **options)
     return _print_evaluations(run, found, json=json)
 
 
@@ -119,11 +119,11 @@ def finetune(
     json: Json = False,
 ) -> int:
     """Fine-tune all layers with labels, from the run and from the untrained network."""
-    import frossl._api as api
+    import frossl
 
-    options = api.EvalOptions(data=data, root=root, test=test, against=against or (), step=step)
+    options = frossl.EvalOptions(data=data, root=root, test=test, against=against or (), step=step)
     share = one_spelling(fraction, labels, "--fraction", "--labels")
-    protocol = api.FineTune(
+    protocol = frossl.FineTune(
         fraction=1.0 if share is None else share,
         epochs=epochs,
         lr=lr,
@@ -131,7 +131,7 @@ def finetune(
         mixup=mixup,
         seed=seed,
     )
-    return _print_evaluations(run, api.measure(run, [protocol], quiet=quiet, **options), json=json)
+    return _print_evaluations(run, frossl.measure(run, [protocol], quiet=quiet, **options), json=json)
 
 
 def _print_evaluations(run: str, found: Evaluations, *, json: bool) -> int:
@@ -146,12 +146,12 @@ def checkpoints(run: RunArgument, json: Json = False) -> int:
     """Compare the checkpoints of a run: by nearest neighbours with labels, by RankMe without."""
     from rich.table import Table
 
-    import frossl._api as api
+    import frossl
     from frossl.live import NonBlockingConsole
 
-    found = api.checkpoints(run)
+    found = frossl.checkpoints(run)
     shown = Table(title="checkpoints", title_justify="left")
-    for title in ("step", api.KNN().name, "RankMe", "effective rank"):
+    for title in ("step", frossl.KNN().name, "RankMe", "effective rank"):
         shown.add_column(title, justify="right")
     for saved in found.saved:
         marks = ("*" if saved == found.best_by_labels else "", "*" if saved == found.best_without else "")

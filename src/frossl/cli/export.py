@@ -32,9 +32,9 @@ def export(
     The folder also gets a model card and preprocess.json. The result is compared with the encoder before it
     is written.
     """
-    import frossl._api as api
+    import frossl
 
-    written = api.export(run, format=format, out=out, overwrite=overwrite)
+    written = frossl.export(run, format=format, out=out, overwrite=overwrite)
     if json:
         print_json({"format": format, "path": str(written)})
     else:

@@ -23,9 +23,9 @@ def report(
     ] = None,
 ) -> int:
     """Write an HTML report of one run, or a comparison of several, as a single offline file."""
-    import frossl._api as api
+    import frossl
 
-    say(f"report: {api.report(runs, out=out)}")
+    say(f"report: {frossl.report(runs, out=out)}")
     return 0
 
 
@@ -35,9 +35,9 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Show the current state and exit")] = False,
 ) -> int:
     """Show a run live from another terminal until it ends; Ctrl-C does not stop the run."""
-    import frossl._api as api
+    import frossl
 
-    api.watch(run, once=once)
+    frossl.watch(run, once=once)
     return 0
 
 
@@ -55,9 +55,9 @@ def spectrum(
     json: Json = False,
 ) -> int:
     """Plot the eigenvalues of the embeddings over training, a panel for each run, as in the paper."""
-    import frossl._api as api
+    import frossl
 
-    found = api.spectrum(runs, out=out, of="features" if features else "z", relative=relative)
+    found = frossl.spectrum(runs, out=out, of="features" if features else "z", relative=relative)
     for one in found:
         summary = f"saturates at step {one.saturation}" if one.saturation else "has not saturated"
         count = len(one.eigenvalues[0])
@@ -83,10 +83,10 @@ def compare(
     from rich.table import Table
     from rich.text import Text  # a name may contain what rich reads as markup
 
-    import frossl._api as api
+    import frossl
     from frossl.live import NonBlockingConsole
 
-    found = api.compare(runs, target=target, out=out)
+    found = frossl.compare(runs, target=target, out=out)
     table = Table(title=Text(f"{found.protocol}; ± one standard error"), title_justify="left")
     table.add_column("")
     reached = f"to {found.target:g}% online"

@@ -32,7 +32,7 @@ from frossl.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from frossl._api import Run
+    from frossl import Run
     from frossl.engine import Replay
 
 
@@ -49,9 +49,9 @@ def demo(
 ) -> int:
     """Train on a small real data set for a few minutes and evaluate the result."""
     began = time.monotonic()
-    import frossl._api as api
+    import frossl
 
-    result = api.demo(out=out, epochs=epochs, seed=seed, overwrite=overwrite, quiet=quiet)
+    result = frossl.demo(out=out, epochs=epochs, seed=seed, overwrite=overwrite, quiet=quiet)
     if not result.comparisons:
         return _say_stopped(result.run)
     print_table(result.comparisons, to_stderr=json)
@@ -101,11 +101,11 @@ def pretrain(
     """Train an encoder on unlabelled images."""
     began = time.monotonic()
     options |= _steps_or_minutes(checkpoint_every, options)
-    import frossl._api as api
+    import frossl
     from frossl.config import parse_settings
     from frossl.engine.plan import Budget
 
-    choices = api.RunOptions(
+    choices = frossl.RunOptions(
         config=starting_config(config, recipe, options["method"], views),
         settings=parse_settings(set_ or []),
         views=views,
@@ -113,13 +113,13 @@ def pretrain(
         **options,  # type: ignore[typeddict-item]  # checked there
     )
     if dry_run:
-        plan = api.plan(data, **choices)
+        plan = frossl.plan(data, **choices)
         for line in plan.lines():
             say(line, to_stderr=json)
         if json:
             print_json(plan.to_json())
         return 0
-    run = api.pretrain(data, out=out, overwrite=overwrite, quiet=quiet, **choices)
+    run = frossl.pretrain(data, out=out, overwrite=overwrite, quiet=quiet, **choices)
     return _finish(run, quiet=quiet, json=json)
 
 
@@ -136,11 +136,11 @@ def resume(
     json: Json = False,
 ) -> int:
     """Resume a stopped run as if it had never been stopped."""
-    import frossl._api as api
+    import frossl
 
     if replay:
-        return _show_replay(api.replay(run), run)
-    resumed = api.resume(run, epochs=epochs, devices=devices, num_nodes=num_nodes, quiet=quiet)
+        return _show_replay(frossl.replay(run), run)
+    resumed = frossl.resume(run, epochs=epochs, devices=devices, num_nodes=num_nodes, quiet=quiet)
     return _finish(resumed, quiet=quiet, json=json)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from frossl.config import NotNegative, Weight
 from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.terms import off_diagonal, standardize
 from frossl.types import LossTerms
 
@@ -58,3 +59,10 @@ class BarlowTwinsLoss(Objective):
 
     function = staticmethod(barlow_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="no",
+        eigenvalues=False,
+        factorization="none",
+        exponents=(2, 1, 2),
+        remark="compares columns across views",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from frossl.objectives.contract import Objective, Preset, Views, as_target, objective
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.terms import cosine_to_others
 from frossl.types import LossTerms
 
@@ -37,3 +38,10 @@ class BYOLLoss(Objective):
 
     function = staticmethod(byol_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="yes",
+        eigenvalues=None,
+        factorization="none",
+        exponents=(1, 1, 1),
+        remark="no variance term: predictor and teacher prevent collapse",
+    )

@@ -22,6 +22,7 @@ from torch.autograd import forward_ad
 
 from frossl.config import convert
 from frossl.errors import InputError, NotFiniteError, unknown
+from frossl.objectives.criteria import Criteria
 from frossl.types import LossTerms
 
 Views = Tensor | Sequence[Tensor]
@@ -238,6 +239,8 @@ class Objective(nn.Module):
     """Loss function."""
     presets: ClassVar[Mapping[str, Preset]] = MappingProxyType({"default": lambda V: {}})
     """Options by origin; by default those of the function's signature."""
+    criteria: ClassVar[Criteria]
+    """Tested properties; every objective in `OBJECTIVES` has them."""
     state: ClassVar[tuple[str, ...]] = ()
     """Names of the keyword arguments of the function that are running state."""
 

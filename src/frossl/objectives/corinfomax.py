@@ -7,6 +7,7 @@ from torch import Tensor
 
 from frossl.config import Inertia, NotNegative, Weight
 from frossl.objectives.contract import Objective, Preset, objective, past_state
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.spectra import log_det
 from frossl.objectives.terms import mse_between_pairs, unit
 from frossl.types import LossTerms
@@ -79,4 +80,11 @@ class CorInfoMaxLoss(Objective):
 
     function = staticmethod(corinfomax_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="yes",
+        eigenvalues=True,
+        factorization="Cholesky",
+        exponents=(1, 1, 2),
+        remark="the running covariance's spectrum; D³ besides; state of D² a view",
+    )
     state = ("mean", "covariance")

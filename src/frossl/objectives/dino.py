@@ -6,6 +6,7 @@ from torch import Tensor
 
 from frossl.config import Positive, Share
 from frossl.objectives.contract import Objective, Preset, Views, as_target, objective, past_state
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.terms import cross_entropy_to_others
 from frossl.types import LossTerms
 
@@ -59,4 +60,11 @@ class DINOLoss(Objective):
 
     function = staticmethod(dino_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="no",
+        eigenvalues=None,
+        factorization="none",
+        exponents=(1, 1, 1),
+        remark="D is the number of outputs",
+    )
     state = ("center",)

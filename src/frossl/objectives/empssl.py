@@ -7,6 +7,7 @@ from torch import Tensor
 
 from frossl.config import Positive, Weight
 from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.spectra import log_det
 from frossl.objectives.terms import effective_rank, gram, unit
 from frossl.types import LossTerms
@@ -53,3 +54,10 @@ class EMPSSLLoss(Objective):
 
     function = staticmethod(empssl_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="yes",
+        eigenvalues=True,
+        factorization="Cholesky",
+        exponents=(1, 1, 2),
+        remark="min(N, D)³ besides",
+    )

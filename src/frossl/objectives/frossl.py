@@ -11,6 +11,7 @@ from frossl.config import Positive, Weight
 from frossl.errors import ConfigError
 from frossl.objectives.closed_form import fused_frossl
 from frossl.objectives.contract import Objective, Preset, Views, as_views, objective_of_views, transformed
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.spectra import renyi_variance
 from frossl.objectives.terms import Normalization, distance_to_mean
 from frossl.objectives.terms import normalize as normalized
@@ -96,6 +97,13 @@ class FroSSLLoss(Objective):
 
     function = staticmethod(frossl_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="no",
+        eigenvalues=True,
+        factorization="none",
+        exponents=(1, 1, 2),
+        remark="rotation invariant with unit rows; not with unit columns, against the paper's table",
+    )
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

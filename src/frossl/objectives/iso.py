@@ -7,6 +7,7 @@ from torch import Tensor
 
 from frossl.config import Inertia, NotNegative
 from frossl.objectives.contract import Objective, Preset, Views, as_target, objective, past_state
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.terms import inverse_length
 from frossl.types import LossTerms
 
@@ -107,4 +108,11 @@ class IsoLoss(Objective):
 
     function = staticmethod(iso_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="yes",
+        eigenvalues=None,
+        factorization="eigenvalues",
+        exponents=(1, 1, 2),
+        remark="they make its predictor; D³ a view besides",
+    )
     state = ("covariance",)

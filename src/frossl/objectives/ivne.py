@@ -6,6 +6,7 @@ from torch import Tensor
 
 from frossl.config import Count, Weight
 from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.spectra import renyi_variance
 from frossl.objectives.terms import cosine_between_pairs, normalize
 from frossl.types import LossTerms
@@ -57,3 +58,10 @@ class IVNELoss(Objective):
 
     function = staticmethod(ivne_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="yes",
+        eigenvalues=True,
+        factorization="eigenvalues",
+        exponents=(1, 1, 2),
+        remark="min(N, D)³ besides",
+    )

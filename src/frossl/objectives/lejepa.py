@@ -7,6 +7,7 @@ from torch import Tensor
 
 from frossl.config import Count, Weight
 from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.slices import directions
 from frossl.objectives.terms import mse_to_global_mean
 from frossl.types import LossTerms
@@ -83,3 +84,10 @@ class LeJEPALoss(Objective):
 
     function = staticmethod(lejepa_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="in expectation",
+        eigenvalues=False,
+        factorization="none",
+        exponents=(1, 1, 1),
+        remark="times the number of slices",
+    )

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from frossl.config import Count, NotNegative, Weight
 from frossl.objectives.contract import Objective, Preset, Views, as_target, objective
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.terms import center, unit
 from frossl.types import LossTerms
 
@@ -85,3 +86,10 @@ class MatrixSSLLoss(Objective):
 
     function = staticmethod(matrixssl_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="yes",
+        eigenvalues=False,
+        factorization="none",
+        exponents=(2, 1, 2),
+        remark="D³ a pair of views besides",
+    )

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from frossl.config import Weight
 from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.spectra import nuclear_norm
 from frossl.objectives.terms import unit
 from frossl.types import LossTerms
@@ -46,3 +47,10 @@ class MMCRLoss(Objective):
 
     function = staticmethod(mmcr_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="yes",
+        eigenvalues=True,
+        factorization="singular values",
+        exponents=(0, 1, 2),
+        remark="the spectrum is that of the mean view; V·N·D for the mean, singular values once",
+    )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from frossl.config import Count, Positive
 from frossl.objectives.contract import Objective, Preset, Views, as_target, checked_option, objective
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.terms import unit
 from frossl.types import LossTerms
 
@@ -76,6 +77,13 @@ class MoCoLoss(Objective):
 
     function = staticmethod(moco_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="yes",
+        eigenvalues=False,
+        factorization="none",
+        exponents=(1, 1, 1),
+        remark="times the length of the queue",
+    )
     state = ("queue", "oldest")
     queue: Tensor | None
     oldest: Tensor | None

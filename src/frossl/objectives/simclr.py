@@ -9,6 +9,7 @@ from torch import Tensor
 
 from frossl.config import Positive, Weight
 from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.terms import cosine_between_pairs, unit
 from frossl.types import LossTerms
 
@@ -72,3 +73,4 @@ class SimCLRLoss(Objective):
 
     function = staticmethod(simclr_loss)
     presets = PRESETS
+    criteria = Criteria(rotation="yes", eigenvalues=False, factorization="none", exponents=(2, 2, 1))

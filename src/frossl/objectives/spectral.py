@@ -9,6 +9,7 @@ from torch import Tensor
 
 from frossl.config import Positive, Weight
 from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.terms import inverse_length
 from frossl.types import LossTerms
 
@@ -61,3 +62,4 @@ class SpectralContrastiveLoss(Objective):
 
     function = staticmethod(spectral_loss)
     presets = PRESETS
+    criteria = Criteria(rotation="yes", eigenvalues=False, factorization="none", exponents=(2, 2, 1))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from frossl.config import Count, Positive
 from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.terms import cross_entropy_to_others
 from frossl.types import LossTerms
 
@@ -78,3 +79,10 @@ class SwAVLoss(Objective):
 
     function = staticmethod(swav_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="no",
+        eigenvalues=None,
+        factorization="none",
+        exponents=(1, 1, 1),
+        remark="D is the number of prototypes",
+    )

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from frossl.config import Inertia, Weight
 from frossl.objectives.contract import Objective, Preset, Views, as_target, objective, past_state
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.terms import sum_of_later, unit
 from frossl.types import LossTerms
 
@@ -80,4 +81,11 @@ class TiCoLoss(Objective):
 
     function = staticmethod(tico_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="yes",
+        eigenvalues=True,
+        factorization="none",
+        exponents=(1, 1, 2),
+        remark="with fresh state, the online views' spectrum",
+    )
     state = ("covariance",)

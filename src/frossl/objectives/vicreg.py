@@ -6,6 +6,7 @@ from torch import Tensor
 
 from frossl.config import NotNegative, Weight
 from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.terms import (
     covariance,
     effective_rank,
@@ -66,3 +67,10 @@ class VICRegLoss(Objective):
 
     function = staticmethod(vicreg_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="no",
+        eigenvalues=False,
+        factorization="none",
+        exponents=(1, 1, 2),
+        remark="the hinge acts on single columns",
+    )

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from frossl.config import Count, NotNegative, Weight
 from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.slices import directions
 from frossl.objectives.terms import center, inverse_length, mse_to_global_mean, rounding
 from frossl.types import LossTerms
@@ -75,3 +76,10 @@ class VISRegLoss(Objective):
 
     function = staticmethod(visreg_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="no",
+        eigenvalues=False,
+        factorization="none",
+        exponents=(1, 1, 1),
+        remark="times the number of slices",
+    )

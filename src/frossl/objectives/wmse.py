@@ -7,6 +7,7 @@ from torch import Tensor
 
 from frossl.config import Count, Several, Share
 from frossl.objectives.contract import Objective, Preset, objective
+from frossl.objectives.criteria import Criteria
 from frossl.objectives.terms import cosine_between_pairs, sum_of_later, unit, whiten
 from frossl.types import LossTerms
 
@@ -77,3 +78,11 @@ class WMSELoss(Objective):
 
     function = staticmethod(wmse_loss)
     presets = PRESETS
+    criteria = Criteria(
+        rotation="no",
+        eigenvalues=False,
+        factorization="Cholesky",
+        exponents=(1, 1, 2),
+        remark="symmetric whitening would be rotation invariant; Cholesky's is not, against the paper's "
+        "table",
+    )
