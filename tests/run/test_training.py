@@ -15,6 +15,7 @@ from frossl.config import Config, Optim, ViewSpec
 from frossl.engine import build_method
 from frossl.errors import InputError, TrainingError
 from frossl.methods import Method
+from frossl.runs.records import FORMAT
 from tests.support.runs import SMALL, USUAL, assert_same, read_lines, train, weights
 
 
@@ -26,7 +27,8 @@ def test_one_seed_gives_identical_weights_and_another_does_not(tmp_path):
     )
     status = first.status
     assert status.pop("verdict")["reason"].startswith("kNN is right on ")
-    assert status == {"state": "finished", "step": 9, "total": 9, "reason": "", "closed": True}
+    known = {"state": "finished", "step": 9, "total": 9, "reason": "", "closed": True}
+    assert status == {"format": FORMAT, **known}
 
 
 def test_the_written_configuration_repeats_the_run(tmp_path):

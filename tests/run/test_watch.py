@@ -188,10 +188,11 @@ STEPS = """
 import signal, sys, time
 from pathlib import Path
 from frossl.live import Dashboard, NonBlockingConsole, RunView
+from frossl.runs import StepRecord
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 with Dashboard(NonBlockingConsole(stderr=True), RunView(title="steps")) as shown:
     for step in range(1, 31):
-        shown.step(step, 30, {"loss": 1.0, "seconds": step / 10})
+        shown.step(step, 30, StepRecord(loss=1.0, seconds=step / 10))
         shown.message("a line")
         time.sleep(0.1)
 Path(sys.argv[1]).write_text("all steps")
