@@ -229,12 +229,22 @@ def markdown(titles: str, rows: list[str]) -> str:
     return "\n" + "\n".join([*head, *rows]) + "\n\n"
 
 
+def exported_names() -> dict[str, str]:
+    """Return the names that `from frossl.objectives import *` imports, sorted as ruff sorts them."""
+    losses = (name for loss in OBJECTIVES.values() for name in (loss.__name__, loss.function.__name__))
+    divergences = ("log_det_divergence", "petz_renyi_divergence", "renyi_variance", "von_neumann_divergence")
+    names = {*losses, *divergences, "OBJECTIVES", "Objective", "hints_of"}
+    ordered = sorted(names, key=lambda name: (not name.isupper(), name[0].islower(), name))
+    return {"names": "__all__ = [\n" + "".join(f'    "{name}",\n' for name in ordered) + "]\n"}
+
+
 BLOCKS = {
     "docs/api.md": objective_lists,
     "docs/data.md": view_settings,
     "docs/diagnostics.md": diagnostic_numbers,
     "docs/encoder.md": export_formats,
     "src/frossl/__init__.pyi": public_names,
+    "src/frossl/objectives/__init__.py": exported_names,
 }
 """Functions that return the generated blocks of a file, by the names in their comments."""
 

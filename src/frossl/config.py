@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import math
 import tomllib
 import types
@@ -219,8 +220,8 @@ class Optim:
     optimizer: Literal["lars", "sgd", "adam", "adamw"] = "adamw"
     """Optimizer that updates the weights."""
     base_lr: float = 0.002
-    """Peak learning rate for a batch of `lr_batch` images (256 by default); it is scaled linearly with
-    the batch size."""
+    """Peak learning rate for a batch of 256 images (or of `optim.lr_batch`); it is scaled linearly with the
+    batch size."""
     lr_batch: int = 256
     """Batch size that `base_lr` refers to."""
     weight_decay: float = 1e-4
@@ -374,7 +375,7 @@ class Config:
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
     """Diagnostics that are computed while the run trains."""
     view_set: str | None = None
-    """Name of a predefined view set (`frossl list views`), used if `views` is empty."""
+    """Name of a predefined view set (`frossl list views`), in place of views that are listed one by one."""
     views: tuple[ViewSpec, ...] = ()
     """Kinds of views; each entry has its own augmentation."""
     transform: str | None = None
@@ -463,6 +464,7 @@ class Config:
                 table.pop(other, None)
         table = _merged(table, change)
         config = _build(cls, table, "")
+        _warn_of_bare_views(table, config.views)
         count = sum(spec.count for spec in config.views)
         if not by_views or views in (None, count):
             return config
@@ -509,6 +511,24 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             settings[name.strip()] = value
     return settings
+
+
+ON_IN_VERSION_0_1_0 = ("flip", "jitter", "gray", "blur")
+"""Operations of a `ViewSpec` that were on by default in version 0.1.0, and are off now."""
+
+
+def _warn_of_bare_views(table: Mapping[str, Any], views: Sequence[ViewSpec]) -> None:
+    """Warn of views that only crop, as files for version 0.1.0 may have them, unless the file says so."""
+    names = ON_IN_VERSION_0_1_0
+    for given, spec in zip(table.get("views", ()), views, strict=True):
+        if not any(getattr(spec, name) for name in names) and not set(names) <= given.keys():
+            logging.getLogger("frossl").warning(
+                "views of %d px are only cropped, as operations that are not named are off; name those that "
+                "you want: %s",
+                spec.size,
+                ", ".join(names),
+            )
+            break
 
 
 def _merged(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

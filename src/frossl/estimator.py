@@ -38,6 +38,7 @@ from frossl.exporting import EncoderSpec, from_bytes, load_encoder, save_encoder
 from frossl.options import ENCODER_OPTIONS, EncoderOptions, list_options, takes_options
 from frossl.recipes import recipe
 from frossl.runs import RunFolder
+from frossl.text import split_method
 
 INTEGER_TYPES = (int, np.integer)
 MIN_SIDE = 4
@@ -181,11 +182,17 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         folder.write_text(PARAMS_FILE, text + "\n")
 
     @classmethod
-    def load(cls, path: str | Path) -> FroSSLEncoder:
+    def load(cls, path: str | Path, *, method: str | None = None) -> FroSSLEncoder:
         """Read a fitted estimator from a folder that `save` has written; nothing is unpickled.
 
+        Args:
+            path: Folder that `save` has written.
+            method: `FILE.py:NAME`, if the estimator was fitted with a method in a file of yours. It must be
+                given again, because `fit` executes the file.
+
         Raises:
-            InputError: If the folder was not written by `save`, or is damaged.
+            InputError: If the folder was not written by `save`, or is damaged, or its method is in a file
+                and `method` is not given.
         """
         folder = RunFolder.open(os.path.expanduser(path))
         if not (folder.path / PARAMS_FILE).is_file():
@@ -194,8 +201,10 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             )
         stored = folder.read_json(PARAMS_FILE)
         try:
-            fitted = dict(stored["fitted"])
-            estimator = cls(**{name: _tuple(value) for name, value in stored["params"].items()})
+            fitted, params = dict(stored["fitted"]), dict(stored["params"])
+            _check_method(params, method, folder.path)
+            params |= {} if method is None else {"method": method}
+            estimator = cls(**{name: _tuple(value) for name, value in params.items()})
         except (TypeError, KeyError, AttributeError) as error:
             raise InputError(
                 f"{folder.path / PARAMS_FILE} is damaged, or of another version ({error}); save it again"
@@ -366,6 +375,18 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} {value!r}")
+
+
+def _check_method(params: Mapping[str, Any], method: str | None, path: Path) -> None:
+    """Raise an error if stored parameters name a method in a file, which `fit` would execute."""
+    settings = params.get("settings") or {}
+    named = [params.get("method"), *(settings.values() if isinstance(settings, dict) else ())]
+    own = [value for value in named if isinstance(value, str) and split_method(value) is not None]
+    if own and (method is None or own != [params.get("method")]):
+        raise InputError(
+            f"{path} names the method {own[0]} in a file, which `fit` would execute; if it is yours, give it "
+            "as method=, else use frossl.load_encoder"
+        )
 
 
 def _prepare_folder(path: Path) -> None:

@@ -136,9 +136,9 @@ def settings_of(options: Mapping[str, Any], *, names: Collection[str] = ()) -> d
         value = options.get(name)
         if option.is_sequence:
             value = list(value or ()) or None
-        elif option.is_path and value is not None:
+        elif option.is_path and value is not None and str(value):
             value = absolute_source(value, names) if option.sets.or_name else absolute(value)
-        if value is not None:
+        if value is not None and not (option.is_path and not str(value)):  # an empty path is not given
             chosen[option.sets.field] = value
     return chosen
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -12,11 +13,13 @@ from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file
 
 import frossl
-from frossl.config import Objective
+from frossl.cli.common import starting_config
+from frossl.config import Config, Objective
 from frossl.errors import InputError
 from tests.support import ROOT
 from tests.support.cli import call_checked
@@ -198,6 +201,31 @@ def test_a_checkpoint_holds_the_encoder_of_a_teacher(tmp_path):
             "Mine",
             "__init__ takes backbone, projector and objective",
         ),
+        (
+            "from frossl.methods import Method, MethodEntry\nfrom frossl.objectives import vicreg_loss\n"
+            "Mine = MethodEntry(Method, vicreg_loss)",
+            "Mine",
+            "no pair of a Method and an Objective",
+        ),
+        (
+            "from frossl.methods import Method\nfrom frossl.objectives import vicreg_loss\n"
+            "class Mine(Method):\n    objective_class = vicreg_loss",
+            "Mine",
+            "names no objective; set objective_class",
+        ),
+        (
+            "from frossl.objectives import Objective\n"
+            "class Mine(Objective):\n    function = staticmethod(lambda: 0)",
+            "Mine",
+            "takes z, and then",
+        ),
+        (LOSS.format(signature="*, weight=1.0") + "    presets = {}", "Mine", "have no 'default'; add it"),
+        (
+            "from frossl.methods import Method\nfrom frossl.objectives import VICRegLoss\n"
+            "class Mine(Method):\n    objective_class = VICRegLoss\n    encoder_name = 'nothing'",
+            "Mine",
+            "Mine has no submodule 'nothing'; correct its encoder_name",
+        ),
     ],
 )
 def test_errors_in_a_file_are_one_line(text, name, message, tmp_path):
@@ -218,6 +246,60 @@ def test_options_are_checked_by_their_annotations(tmp_path):
             frossl.plan("cifar10-mini", method=f"{file}:Mine", settings=settings)
     recipe = frossl.recipe("default", method=f"{file}:Mine")
     assert recipe == replace(frossl.recipe("default"), objective=Objective(f"{file}:Mine"))
+
+
+def test_a_relative_path_names_the_method_of_a_configuration(tmp_path, monkeypatch):
+    """Its options stay, as they would with the absolute path."""
+    (tmp_path / "mine.py").write_text(LOSS.format(signature="*, weight: float = 1.0"))
+    monkeypatch.chdir(tmp_path)
+    config = Config(objective=Objective(f"{tmp_path}/mine.py:Mine", {"weight": 3.0}))
+    for method in ("mine.py:Mine", f"{tmp_path}/mine.py:Mine", None):
+        plan = frossl.plan("cifar10-mini", config=config, method=method, epochs=1)
+        assert plan.config.objective.options["weight"] == 3.0
+    (tmp_path / "c.toml").write_text(config.to_toml())
+    found = starting_config(tmp_path / "c.toml", None, "mine.py:Mine")
+    assert found is not None
+    assert found.objective.options == {"weight": 3.0}
+
+
+def test_the_same_file_in_another_place_is_the_same_arm(tmp_path):
+    for seed, place in enumerate(("here", "there")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "mine.py").write_text(VICREG)
+        train(tmp_path / f"run{seed}", method=f"{tmp_path}/{place}/mine.py:Mine", seed=seed)
+    (arm,) = frossl.compare([tmp_path / "run0", tmp_path / "run1"]).arms
+    assert len(arm.runs) == 2
+
+
+def test_a_checkpoint_names_the_encoder_of_a_method_that_overrides_it(tmp_path):
+    text = (
+        "from frossl.methods import Momentum\nfrom frossl.objectives import MoCoLoss\n"
+        "class Mine(Momentum):\n    objective_class = MoCoLoss\n"
+        "    @property\n    def encoder(self):\n        return self.teacher[0]\n"
+    )
+    (tmp_path / "mine.py").write_text(text)
+    run = train(tmp_path / "run", config=method_config("moco"), method=f"{tmp_path}/mine.py:Mine")
+    assert run.knn(k=5, step=run.status.step).percents() == run.knn(k=5).percents()
+
+
+@pytest.mark.parametrize("named", ["method", "settings"])
+def test_a_loaded_estimator_executes_no_file_that_its_folder_names(named, tmp_path, vicreg):
+    images = np.random.default_rng(0).integers(0, 256, (24, 16, 16, 3), dtype=np.uint8)
+    fitted = frossl.FroSSLEncoder(epochs=1, batch_size=8, random_state=0).fit(images)
+    fitted.save(tmp_path / "saved")
+    stored = json.loads((tmp_path / "saved" / "params.json").read_text())
+    evil = f"{vicreg}:Mine"
+    stored["params"] |= {"method": evil} if named == "method" else {"settings": {"objective.method": evil}}
+    (tmp_path / "saved" / "params.json").write_text(json.dumps(stored))
+    with pytest.raises(InputError, match="in a file, which `fit` would execute"):
+        frossl.FroSSLEncoder.load(tmp_path / "saved")
+    assert not executed(vicreg)
+    if named == "method":
+        again = frossl.FroSSLEncoder.load(tmp_path / "saved", method=evil)
+        assert np.allclose(again.transform(images), fitted.transform(images))
+        assert not executed(vicreg)
+        again.fit(images)
+        assert executed(vicreg)
 
 
 @pytest.mark.parametrize("method", ["mine.py", "no/such.py:Mine", 3, object])

@@ -219,3 +219,21 @@ def test_settings_that_do_not_exist_are_named(setting, words):
 def test_another_view_set_takes_the_place_of_views():
     changed = FULL.with_settings({"view_set": "multicrop"})
     assert (changed.view_set, changed.views) == ("multicrop", ())
+
+
+@pytest.mark.parametrize(
+    ("view", "warned"),
+    [
+        ("size = 32", True),
+        ("size = 32\nblur = 0.0", True),
+        ("size = 32\nflip = 0.5", False),
+        ("size = 32\nflip = 0.0\njitter = 0.0\ngray = 0.0\nblur = 0.0", False),
+    ],
+)
+def test_views_that_only_crop_are_mentioned_unless_the_file_says_so(view, warned, caplog):
+    """Files for version 0.1.0 may rely on operations that were on by default."""
+    config = Config.from_toml(f"[[views]]\n{view}\ncount = 2\n")
+    assert ("only cropped" in caplog.text) == warned
+    caplog.clear()
+    Config.from_toml(config.to_toml())
+    assert not caplog.text

@@ -174,6 +174,14 @@ def test_any_loss_can_be_drawn(values):
     drawn(view, 80, 24)
 
 
+def test_a_rank_that_is_not_finite_is_not_shown():
+    view = RunView(largest_rank=8)
+    view.step(10, 100, StepRecord(step=10, seconds=1.0))
+    view.diagnostic(DiagnosticRecord(step=10, z_rank=float("nan")))
+    assert view.rank is None
+    assert "rank" not in view.line()
+
+
 class TestTimeLeft:
     def test_is_that_of_the_recent_speed(self):
         view = RunView()

@@ -173,3 +173,10 @@ def test_a_name_of_a_data_set_is_not_taken_for_a_path(tmp_path, monkeypatch):
     assert configure("photos", {"test": "cifar10"}).data.test == "cifar10"
     assert configure("photos", {"test": "other"}).data.test == str(tmp_path / "other")
     assert configure("photos", {"test": Path("nowhere")}).data.test == "nowhere"
+
+
+@pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.is_path])
+def test_an_empty_path_is_not_given(name):
+    """Scripts pass --weights "$W" with an empty variable."""
+    given = configure("photos", typing.cast(frossl.RunOptions, {name: ""}))
+    assert given == configure("photos", {})

@@ -83,3 +83,10 @@ for name in {modules!r}:
 """
     done = python(code)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_star_import_of_objectives_hides_no_package():
+    scope: dict[str, object] = {"frossl": frossl}
+    exec("from frossl.objectives import *", scope)
+    assert scope["frossl"] is frossl
+    assert {"FroSSLLoss", "frossl_loss", "renyi_variance", "OBJECTIVES"} <= scope.keys()

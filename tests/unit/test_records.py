@@ -11,6 +11,7 @@ from frossl.reporting.compare import compare_runs
 from frossl.reporting.run_data import RunData
 from frossl.runs import DiagnosticRecord, EvaluationRecord, RunFolder, Status, StepRecord
 from frossl.runs.json_lines import JsonLines
+from frossl.runs.outcome import headline_knn
 from frossl.runs.records import FORMAT, newest_evaluations
 from tests.support.reports import write_run
 
@@ -117,3 +118,39 @@ def test_all_readers_agree_on_the_seconds_of_a_run(tmp_path):
     assert folder.training_seconds() == seconds
     assert RunData.read(run).seconds == seconds
     assert compare_runs([run]).arms[0].runs[0].seconds == seconds
+
+
+def evaluation(protocol: str, percent: float, **others: object) -> EvaluationRecord:
+    interval = {"trained": [percent - 1, percent + 1]}
+    stored = {"step": 400, "protocol": protocol, "percent": {"trained": percent}, "interval": interval}
+    return EvaluationRecord({**stored, **others})
+
+
+@pytest.mark.parametrize(
+    ("protocols", "expected"),
+    [
+        (["kNN, k 20, brief"], "kNN, k 20, brief"),
+        (["kNN, k 20", "kNN, k 20, brief"], "kNN, k 20"),
+        (["kNN, k 200", "kNN, k 20"], "kNN, k 20"),
+        (["kNN, k 5", "kNN, k 20", "kNN, k 200"], "kNN, k 20"),
+        (["kNN, k 200", "kNN, k 50"], "kNN, k 50"),
+        (["probe, all labels"], None),
+    ],
+)
+def test_one_knn_record_stands_for_a_run_in_whatever_order_they_were_measured(protocols, expected):
+    for order in (protocols, protocols[::-1]):
+        found = headline_knn(evaluation(protocol, 40.0) for protocol in order)
+        assert (found and found.protocol) == expected
+
+
+def test_runs_are_compared_by_what_was_measured_last(tmp_path):
+    """Also if it was measured by version 0.1.0 before, whose records name no split."""
+    run = write_run(tmp_path / "run")
+    folder = RunFolder(run)
+    folder.evaluation.path.unlink()
+    old = "20% of the labelled images, held out by a hash"
+    folder.evaluation.append(evaluation("kNN, k 20", 40.0, note=old))
+    folder.evaluation.append(evaluation("probe, all labels", 50.0, split="hash"))
+    folder.evaluation.append(evaluation("kNN, k 20", 44.0, split="hash"))
+    found = compare_runs([run])
+    assert (found.protocol, found.arms[0].percent) == ("kNN, k 20", 44.0)

@@ -117,6 +117,6 @@ def print_lines(console: Console, *lines: str) -> None:
 def warn_renamed(old: str, new: str) -> None:
     """Warn that a keyword argument has a new name, at the line outside of frossl that gave it."""
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("frossl."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("frossl."):
         level, frame = level + 1, frame.f_back
     warnings.warn(f"{old}= is now {new}=", DeprecationWarning, stacklevel=level)

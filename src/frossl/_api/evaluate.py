@@ -239,9 +239,9 @@ def knn(
 def probe(
     run: str | Path,
     *,
-    per_class: Sequence[int] | None = None,
+    per_class: int | Sequence[int] | None = None,
     quiet: bool = False,
-    labels: Sequence[int] | None = None,
+    labels: int | Sequence[int] | None = None,
     **options: Unpack[EvalOptions],
 ) -> Evaluations:
     """Evaluate a run by logistic regression on frozen features, with few labels and with all.
@@ -251,7 +251,8 @@ def probe(
 
     Args:
         run: Run folder.
-        per_class: Numbers of labels per class; those of 1, 5, 10 and 50 that the smallest class has if None.
+        per_class: Number of labels per class, or several; those of 1, 5, 10 and 50 that the smallest class
+            has if None.
         quiet: Show no progress.
         labels: Deprecated name of `per_class`.
         **options: See `EvalOptions`.
@@ -267,7 +268,8 @@ def probe(
         if per_class is not None:
             raise InputError("per_class and labels, its former name, are both given; give per_class only")
         per_class = labels
-    few = None if per_class is None else [LinearProbe(count) for count in per_class]
+    counts = [per_class] if isinstance(per_class, int) else per_class
+    few = None if counts is None else [LinearProbe(count) for count in counts]
     context = EvalContext.open(run, **options)
     if few is None:
         few = [LinearProbe(count) for count in LABELS_PER_CLASS if count <= context.split.smallest_class]

@@ -16,7 +16,7 @@ from frossl.config import Config, Objective
 from frossl.data import NAMED, Dataset
 from frossl.engine.plan import Budget
 from frossl.errors import InputError
-from frossl.methods.own import pin_method
+from frossl.methods.own import absolute_method, pin_method
 from frossl.options import FieldOptions, absolute, settings_of
 from frossl.recipes import recipe
 from frossl.text import split_method
@@ -51,6 +51,9 @@ def configure(data: str | Path, options: RunOptions) -> Config:
     method = options.get("method")
     if not isinstance(method, str | None):
         raise InputError(f"method = {method!r} is no text; give a name, or FILE.py:NAME for a class")
+    if method is not None:
+        method = absolute_method(method)
+        options = {**options, "method": method}
     if options.get("epochs") is not None and options.get("budget") is not None:
         raise InputError("epochs and budget both set the length of the run; give one of them")
     budget_of(options, 0.0)  # raises an error for an invalid duration

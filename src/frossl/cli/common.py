@@ -132,8 +132,9 @@ def starting_config(
     import frossl
     from frossl.config import Config
     from frossl.errors import InputError
-    from frossl.methods.own import method_names
+    from frossl.methods.own import absolute_method, method_names
 
+    method = None if method is None else absolute_method(method)
     if path is not None and recipe is not None:
         raise InputError("--config and --recipe exclude each other; give one")
     if recipe is not None:

@@ -25,7 +25,7 @@ def save(state: State, folder: RunFolder, *, spare: Path | None = None) -> Path:
         "step": state.step,
         "run": folder.identity(),
         "processes": state.loader.processes,
-        "encoder": state.method.encoder_name,
+        "encoder": _name_of(state.method.encoder, state.method),
         "method": state.method.state_dict(),
         "optimizer": state.optimizer.state_dict(),
         "observer": state.monitor.state_dict(),
@@ -105,6 +105,11 @@ def backbone_at(config: Config, folder: RunFolder, step: int) -> nn.Module:
     except Exception as error:  # as in `restore`
         raise InputError(f"{path} cannot be read ({type(error).__name__}); take another step") from None
     return backbone
+
+
+def _name_of(module: nn.Module, method: Method) -> str:
+    """Return the name of a submodule of a method, which may override `encoder`."""
+    return next((name for name, one in method.named_modules() if one is module), method.encoder_name)
 
 
 def _encoder_name(config: Config) -> str:

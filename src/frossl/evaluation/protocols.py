@@ -105,6 +105,10 @@ class TrainingProtocol(EvalProtocol):
         _check_whole("epochs", self.epochs, 1)
         _check_whole("seed", self.seed, 0)
 
+    @property
+    def _seed(self) -> str:
+        return f", seed {self.seed}" if self.seed else ""
+
     @abstractmethod
     def accuracy(self, encoder: Encoder, split: EvalSplit, supervised: SupervisedData) -> Score:
         """Train on the images of a split and score on its test images.
@@ -195,7 +199,7 @@ class SGDProbe(TrainingProtocol):
 
     @property
     def name(self) -> str:
-        return f"linear probe as in the paper, {self.epochs} epochs, rate {self.lr:g}"
+        return f"linear probe as in the paper, {self.epochs} epochs, rate {self.lr:g}{self._seed}"
 
     def accuracy(self, encoder: Encoder, split: EvalSplit, supervised: SupervisedData) -> Score:
         return linear_probe(encoder, split, supervised, lr=self.lr)
@@ -227,7 +231,7 @@ class FineTune(TrainingProtocol):
         settings = f"{self.fraction:.3g} of the labels, {self.epochs} epochs, rate {self.lr:g}"
         settings += f", layer decay {self.layer_decay:g}" if self.layer_decay < 1 else ""
         settings += f", mixup {self.mixup:g}" if self.mixup else ""
-        return f"fine-tuned, {settings}"
+        return f"fine-tuned, {settings}{self._seed}"
 
     def accuracy(self, encoder: Encoder, split: EvalSplit, supervised: SupervisedData) -> Score:
         return finetune_accuracy(
@@ -268,7 +272,8 @@ def parse_protocol(key: str | EvalProtocol) -> EvalProtocol:
             return protocol()
         if protocol.kind == kind and protocol.key_number and len(digits) < 20:  # int() refuses thousands
             return protocol(**{protocol.key_number: int(digits)})
-    raise unknown("protocol", str(key), ["knn", "knn200", "probe", "probe10", "linear", "finetune"])
+    numbered = [f"{protocol.kind}10" for protocol in PROTOCOLS if protocol.key_number]
+    raise unknown("protocol", str(key), [*(protocol.kind for protocol in PROTOCOLS), *numbered])
 
 
 def _check_whole(name: str, value: object, least: int) -> None:

@@ -111,10 +111,10 @@ def plain(text: str) -> str:
 
 def _method(config: Config) -> str:
     """Return the name of the method, as a code span with its file's digest if it is the user's own."""
-    objective = config.objective
-    if objective.digest is None:
-        return objective.method
-    return f"{plain(method_title(objective.method))}, code {plain(objective.digest)}"
+    objective, title = config.objective, method_title(config.objective.method)
+    if objective.digest is not None:
+        return f"{plain(title)}, code {plain(objective.digest)}"
+    return title if title.isidentifier() else plain(title)
 
 
 def _verdict_lines(folder: RunFolder) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from frossl.errors import InputError
 from frossl.runs import DiagnosticRecord, RunFolder, Status, StepRecord
 from frossl.runs.outcome import BAD_VERDICTS, BETTER, NO_BETTER_THAN_PIXELS, VERDICT_NOTES, WORSE
-from frossl.runs.records import is_count
+from frossl.runs.records import is_count, is_number
 from frossl.text import clock, method_title, sanitize
 
 BAD = (*BAD_VERDICTS, "forgetting", NO_BETTER_THAN_PIXELS, WORSE)
@@ -174,7 +174,8 @@ class RunView:
     def rank(self) -> float | None:
         """Newest effective rank of the projections."""
         value = None if self.record is None else self.record.number("effective_rank")
-        return self.numbers.get("z_rank") if value is None else value
+        value = self.numbers.get("z_rank") if value is None else value
+        return value if is_number(value) else None
 
     def seconds_per_step(self) -> float | None:
         """Return the mean time of the steps in the speed window; None before there are two records."""

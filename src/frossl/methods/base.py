@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from frossl.errors import InputError
 from frossl.networks import keep_frozen
 from frossl.objectives import Objective
 from frossl.types import Clock, LossTerms
@@ -42,7 +43,12 @@ class Method(nn.Module):
     @property
     def encoder(self) -> nn.Module:
         """Network that is exported."""
-        return self.get_submodule(self.encoder_name)
+        try:
+            return self.get_submodule(self.encoder_name)
+        except AttributeError:  # torch would report that there is no `encoder`
+            raise InputError(
+                f"{type(self).__name__} has no submodule {self.encoder_name!r}; correct its encoder_name"
+            ) from None
 
     def train(self, mode: bool = True) -> Method:
         """Set training mode, except for frozen layers, which stay in evaluation mode."""

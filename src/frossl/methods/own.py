@@ -22,6 +22,9 @@ from frossl.methods import METHODS, Method, MethodEntry
 from frossl.objectives import Objective
 from frossl.text import method_title, split_method
 
+NO_PARAMETER = inspect.Parameter("z", inspect.Parameter.KEYWORD_ONLY)
+"""Stands for the first parameter of a loss that has none."""
+
 GROUP = "frossl.methods"
 """Group of entry points by which an installed package adds methods."""
 
@@ -49,12 +52,17 @@ def pin_method(given: MethodConfig) -> MethodConfig:
     if given.method in METHODS:
         return replace(given, digest=None)
     if (parts := split_method(given.method)) is not None:
-        file = parts[0].expanduser().absolute()
-        digest = given.digest or _digest(_read(file))
-        return replace(given, method=f"{file}:{parts[1]}", digest=digest)
+        digest = given.digest or _digest(_read(parts[0].expanduser()))
+        return replace(given, method=absolute_method(given.method), digest=digest)
     if (point := installed_methods().get(given.method)) is not None:
         return replace(given, digest=given.digest or origin(point))
     return given
+
+
+def absolute_method(method: str) -> str:
+    """Return a method given as `FILE.py:NAME` with an absolute path, and other names unchanged."""
+    parts = split_method(method)
+    return method if parts is None else f"{parts[0].expanduser().absolute()}:{parts[1]}"
 
 
 def find_method(given: MethodConfig) -> MethodEntry:
@@ -162,11 +170,16 @@ def _as_entry(found: Any, name: str) -> MethodEntry:
     title = method_title(name)
     if isinstance(found, MethodEntry):
         entry = found
-    elif inspect.isclass(found) and issubclass(found, Objective):
+        if not _is_subclass(entry.networks, Method) or not _is_subclass(entry.objective, Objective):
+            raise InputError(f"{title} is no pair of a Method and an Objective; give subclasses of both")
+    elif _is_subclass(found, Objective):
         entry = MethodEntry(Method, found)
-    elif inspect.isclass(found) and issubclass(found, Method):
-        if found.objective_class is None:
-            raise InputError(f"{title} names no objective; set objective_class = YourLoss in the class")
+    elif _is_subclass(found, Method):
+        if not _is_subclass(found.objective_class, Objective):
+            raise InputError(
+                f"{title} names no objective; set objective_class = YourLoss in the class, a subclass of "
+                "Objective"
+            )
         entry = MethodEntry(found, found.objective_class)
     else:
         raise InputError(f"{title} is a {type(found).__name__}; give a subclass of Method or Objective")
@@ -174,7 +187,13 @@ def _as_entry(found: Any, name: str) -> MethodEntry:
     return entry
 
 
+def _is_subclass(found: object, of: type) -> bool:
+    return inspect.isclass(found) and issubclass(found, of)
+
+
 def _check_signatures(entry: MethodEntry, title: str) -> None:
+    if "default" not in entry.objective.presets:
+        raise InputError(f"the presets of {title} have no 'default'; add it, such as lambda V: {{}}")
     try:
         inspect.signature(entry.networks).bind(None, None, None)
     except TypeError as error:
@@ -182,8 +201,14 @@ def _check_signatures(entry: MethodEntry, title: str) -> None:
             f"{title} cannot be built ({error}); __init__ takes backbone, projector and objective, and its "
             "options are keyword-only with defaults"
         ) from None
-    first, *others = inspect.signature(entry.objective.function).parameters.values()
-    free = [p.name for p in others if p.kind is not p.KEYWORD_ONLY or p.default is p.empty]
+    first, *others = inspect.signature(entry.objective.function).parameters.values() or [NO_PARAMETER]
+    given = entry.networks.inputs is not Method.inputs  # the method passes further arguments
+    passed = {"rng", *entry.objective.state, *(p.name for p in others if given)}
+    free = [
+        p.name
+        for p in others
+        if p.kind is not p.KEYWORD_ONLY or (p.default is p.empty and p.name not in passed)
+    ]
     if first.kind is first.KEYWORD_ONLY or free:
         raise InputError(
             f"the loss of {title} takes z, and then keyword-only options with defaults "

@@ -12,6 +12,7 @@ import tomli_w
 from frossl.augment import share_out
 from frossl.config import Config
 from frossl.errors import unknown
+from frossl.methods import METHODS
 from frossl.methods.own import is_own, method_names
 
 __all__ = ["recipe", "recipe_text", "recipes"]
@@ -67,7 +68,7 @@ def recipe_text(name: str, *, method: str | None = None) -> str:
     text = RECIPE_FOLDER.joinpath(f"{name}.toml").read_text(encoding="utf-8")
     if method is None:
         return text
-    if method not in method_names() and not is_own(method):
+    if method not in METHODS and not is_own(method):
         raise unknown("method", method, method_names())
     header = "".join(takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
     header += f"# This file: what the recipe {name} says for the method {method}.\n"

@@ -18,6 +18,7 @@ from frossl.errors import InputError
 from frossl.intervals import Z95, wilson
 from frossl.runs import EvaluationRecord, RunFolder
 from frossl.runs.records import newest_evaluations
+from frossl.text import method_title
 
 SEPARATED = 2.0
 """Standard errors beyond which a difference counts as one."""
@@ -232,12 +233,12 @@ def _common_protocol(folders: Sequence[RunFolder]) -> Key:
 
 def _final(folder: RunFolder) -> dict[Key, EvaluationRecord]:
     """Return the newest evaluations of the final step by key, oldest first, without earlier checkpoints."""
-    step = folder.read_status().step
-    return {
-        _key(record): record
-        for record in newest_evaluations(folder.evaluation, step=step, by_split=True)
-        if "trained" in record.percent and "trained" in record.interval
-    }
+    step, found = folder.read_status().step, dict[Key, EvaluationRecord]()
+    records = [r for r in folder.evaluation if "trained" in r.percent and "trained" in r.interval]
+    for record in newest_evaluations(records, step=step, by_split=True):
+        found.pop(_key(record), None)  # records of 0.1.0 name no split, but may have the same one
+        found[_key(record)] = record
+    return found
 
 
 HASH_SPLIT = "hash"
@@ -316,6 +317,8 @@ BUDGET_SETTINGS = ("train.epochs", "train.steps")
 def _arm(config: Config, origin: dict[str, Any]) -> str:
     """Return the key of an arm: settings, images and budget of a run, without its seed and folder."""
     table, budget = asdict(config), _budget(origin) if config.train.steps is not None else None
+    if config.objective.digest is not None:  # the same file in another place is the same method
+        table["objective"]["method"] = method_title(config.objective.method)
     for name in (*IGNORED_SETTINGS, *(BUDGET_SETTINGS if budget is not None else ())):
         *parents, last = name.split(".")
         reduce(getitem, parents, table).pop(last)

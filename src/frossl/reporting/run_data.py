@@ -98,7 +98,7 @@ class RunData:
         """State (finished, stopped, failed or running) with the step and the reason."""
         status = self.status
         if status is None:
-            return "no step was taken"
+            return "status unknown" if self.folder.has_status else "no step was taken"
         at = f" at step {status.step:,} of {status.total:,}" if status.total else ""
         return f"{status.state}{at}" + (f": {status.reason}" if status.reason else "")
 

@@ -18,6 +18,7 @@ from frossl.reporting.page import Section, page
 from frossl.reporting.run_data import RunData, ordered_rows
 from frossl.reporting.sample import Sample, encoded
 from frossl.runs import EvaluationRecord
+from frossl.runs.outcome import headline_knn
 from frossl.text import method_title
 
 MAX_VIEWS_BYTES = 600_000
@@ -82,12 +83,11 @@ def _header(run: RunData) -> Markup:
 def big_numbers(run: RunData) -> list[Markup]:
     """Return the headline figures: accuracy, rank, throughput, time and images."""
     found: list[tuple[str, str, str]] = []
-    knn = [record for record in run.protocols if record.protocol.startswith("kNN")]
-    knn.sort(key=lambda record: record.protocol.endswith("brief"))  # prefer the full evaluation
-    if knn and "trained" in knn[0].percent:
-        percent = knn[0].percent
+    knn = headline_knn(record for record in run.protocols if "trained" in record.percent)
+    if knn is not None:
+        percent = knn.percent
         beside = [f"{row} {percent[row]:.1f}" for row in ("pixels", "untrained") if row in percent]
-        found.append((knn[0].protocol, f"{percent['trained']:.1f}%", ", ".join(beside)))
+        found.append((knn.protocol, f"{percent['trained']:.1f}%", ", ".join(beside)))
     elif (online := run.newest("knn")) is not None:
         found.append(("online kNN", f"{online:.1f}%", "last value"))
     if (rank := run.newest("z_rank")) is not None:

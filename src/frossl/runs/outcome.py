@@ -171,6 +171,18 @@ def _with_more_images(advice: list[str], figures: _Figures, gain: _Gain) -> str:
     return "; ".join([*advice, ADVICE_ALL_IMAGES] if figures.brief and gain.low <= 0 <= gain.high else advice)
 
 
+def headline_knn(records: Iterable[EvaluationRecord]) -> EvaluationRecord | None:
+    """Return the kNN record that stands for a run: a full evaluation before a brief one, and of several k the
+    largest up to `LARGEST_K`, else the smallest."""
+    found = [(record, match) for record in records if (match := KNN_PROTOCOL.fullmatch(record.protocol))]
+
+    def priority(one: tuple[EvaluationRecord, re.Match[str]]) -> tuple[bool, bool, int]:
+        k = int(one[1][1])
+        return not one[1][2], k <= LARGEST_K, k if k <= LARGEST_K else -k
+
+    return max(found, key=priority)[0] if found else None
+
+
 def _figures(evaluation: Iterable[EvaluationRecord], step: int, source: str) -> _Figures | None:
     """Select the accuracies at the last step on the run's own images: those of the newest full evaluation,
     else those of the brief one. Of several k, the largest up to `LARGEST_K` counts."""

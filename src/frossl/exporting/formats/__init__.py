@@ -27,8 +27,12 @@ ENCODER_FILES = tuple(format.encoder_file for format in FORMATS.values() if form
 CARD_FILES = tuple(dict.fromkeys(format.card for format in FORMATS.values()))
 """Names of the model cards of exports."""
 
+FORMER_FILES = ("encoder.onnx.data",)
+"""Names of files that earlier versions may have written beside an export."""
+
 EXPORT_FILES = (
     PREPROCESS_FILE,
+    *FORMER_FILES,
     *CARD_FILES,
     *dict.fromkeys(name for format in FORMATS.values() for name in format.files),
 )
