@@ -9,6 +9,10 @@ import warnings
 from importlib import import_module
 from os.path import splitext
 
+from frossl.machine import let_threads_sleep
+
+let_threads_sleep()  # here, because it must come before torch, and every entry begins with this import
+
 
 def _read_stub() -> dict[str, str]:
     """Return the module of each name that the stub exports, by `from .module import name as name`."""

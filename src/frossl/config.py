@@ -291,6 +291,9 @@ class Train:
     """Whether networks and images use the channels-last memory format; by default they do."""
     device: Device | None = None
     """Device to train on; by default the fastest that is available."""
+    threads: int | None = None
+    """Number of CPU threads that torch uses in each process; by default one for each core that it may use.
+    Another number rounds sums in another order."""
     together: bool = False
     """Whether views of one size are forwarded as one batch, and all views through the projector as one batch,
     so that BatchNorm computes its statistics over them jointly."""
@@ -319,6 +322,7 @@ class Train:
             "keep_checkpoints",
             "devices",
             "num_nodes",
+            "threads",
         )
         for name in counts:
             value = getattr(self, name)

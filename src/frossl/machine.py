@@ -1,17 +1,45 @@
-"""Cores and memory that this process may use, which containers and job systems may limit.
+"""Cores and memory that this process may use, which containers and job systems may limit; how threads wait.
 
-They are read from Linux's `/proc` and `/sys`; on other systems, Python's own values are used. `root` is the
-folder that holds `proc` and `sys`.
+Cores and memory are read from Linux's `/proc` and `/sys`; on other systems, Python's own values are used.
+`root` is the folder that holds `proc` and `sys`.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/")
+
+WAITING_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+"""Variables that decide how OpenMP threads wait for one another. libgomp, which torch uses on Linux, reads
+the first two; libomp, which it uses on macOS, the first and the last."""
+
+
+class _Threads:
+    """How the OpenMP threads of this process wait."""
+
+    spin = False
+
+
+def let_threads_sleep() -> None:
+    """Make OpenMP threads sleep while they wait, unless the user has decided how they wait.
+
+    As torch comes, a thread that waits for another one spins. If a second process is busy on the same core,
+    the other thread waits for that core while the first one uses it to spin. OpenMP reads the variable when
+    torch is imported: afterwards, it reaches processes that are started from this one, but not this one.
+    """
+    if not any(name in os.environ for name in WAITING_VARIABLES):
+        _Threads.spin = "torch" in sys.modules
+        os.environ["OMP_WAIT_POLICY"] = "passive"
+
+
+def threads_spin() -> bool:
+    """Return whether threads of this process spin because torch was imported before frossl."""
+    return _Threads.spin
 
 
 @dataclass(frozen=True)
@@ -31,6 +59,11 @@ class Cores:
     def usable(self) -> float:
         """Number of logical cores that this process can use at a time."""
         return float(self.allowed) if self.quota is None else min(float(self.allowed), self.quota)
+
+    @property
+    def workers(self) -> int:
+        """Number of threads that decode or read files at a time: the usable cores, at least one."""
+        return max(1, int(self.usable))
 
     @property
     def threads(self) -> int:

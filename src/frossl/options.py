@@ -56,6 +56,7 @@ class FieldOptions(EncoderOptions, total=False):
     weights: Annotated[str | Path | None, Sets("network.weights")]
     loggers: Annotated[Sequence[str], Sets("train.loggers", flag="--logger")]
     seed: Annotated[int | None, Sets("train.seed")]
+    threads: Annotated[int | None, Sets("train.threads")]
     devices: Annotated[int | None, Sets("train.devices")]
     num_nodes: Annotated[int | None, Sets("train.num_nodes")]
     workers: Annotated[int | None, Sets("data.workers")]

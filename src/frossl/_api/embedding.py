@@ -121,7 +121,7 @@ def embed(
         images.digest, fingerprint(encoder), len(images), encoder.num_features, batch_size, device
     )
     with FeatureStore.open(path, header, overwrite=overwrite) as store:
-        workers = max(1, int(cores().usable) // processes) if processes > 1 else chosen.workers
+        workers = max(1, cores().workers // processes) if processes > 1 else chosen.workers
         job = Job(
             encoder=str(run),
             data=replace(chosen, workers=workers),

@@ -35,6 +35,7 @@ from frossl.engine.plan import Plan, make_plan
 from frossl.errors import FrosslError, InputError, TrainingError
 from frossl.exporting import load_encoder, save_encoder, write_card
 from frossl.live import screen
+from frossl.machine import cores, threads_spin
 from frossl.methods import Method
 from frossl.networks import Encoder
 from frossl.options import check_names, takes_options
@@ -44,6 +45,11 @@ from frossl.runs.lock import HEARTBEAT, STALE
 from frossl.runs.records import is_count
 from frossl.text import method_title
 from frossl.types import Callback, isolated_rng
+
+SPINNING = (
+    "torch was imported before frossl, so its threads spin while they wait: beside another busy process, "
+    "steps take many times as long; import frossl first, or set OMP_WAIT_POLICY=passive"
+)
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -100,7 +106,11 @@ def pretrain(
     fabric = engine.launch(settled.train)
     console.quiet = console.quiet or not fabric.is_global_zero
     within = budget_of(options, began)
-    with reserve_folder(target, default, fabric, overwrite=overwrite) as folder:
+    with (
+        reserve_folder(target, default, fabric, overwrite=overwrite) as folder,
+        engine.cpu_threads(settled.train) as train,
+    ):
+        settled = replace(settled, train=train)
         networks = engine.build_method(settled)
         with console.status("timing a few steps"):
             made = make_plan(
@@ -144,8 +154,12 @@ def train_encoder(data: str | Path | Dataset, options: RunOptions) -> tuple[Enco
         config = engine.settle(configure(data.name, options), data, views=options.get("views"))
     else:
         config, data = settle(configure(data, options), options, make_console(quiet=True))
-    with tempfile.TemporaryDirectory(prefix="frossl-") as place, isolated_rng():
-        folder = RunFolder.create(place)
+    with (
+        tempfile.TemporaryDirectory(prefix="frossl-") as place,
+        isolated_rng(),
+        engine.cpu_threads(config.train) as train,
+    ):
+        config, folder = replace(config, train=train), RunFolder.create(place)
         folder.write_text(folder.config_file.name, config.to_toml())
         state = engine.build(config, data)
         engine.fit(state, folder)
@@ -170,14 +184,15 @@ def plan(data: str | Path, **options: Unpack[RunOptions]) -> Plan:
     config, dataset = settle(configure(data, options), options, make_console(quiet=True))
     within = budget_of(options, began)
     alone = config.train.devices == config.train.num_nodes == 1  # others are not started for a plan
-    return make_plan(
-        config,
-        dataset,
-        transform=options.get("transform"),
-        budget=within if alone else None,
-        measure=alone,
-        finish_seconds=finish_seconds,
-    )
+    with engine.cpu_threads(config.train) as train:
+        return make_plan(
+            replace(config, train=train),
+            dataset,
+            transform=options.get("transform"),
+            budget=within if alone else None,
+            measure=alone,
+            finish_seconds=finish_seconds,
+        )
 
 
 def resume(
@@ -226,10 +241,23 @@ def resume(
     wait = (
         STALE + HEARTBEAT if requeued else 0.0
     )  # the node that had it may be lost, and its lock not yet stale
-    with folder.locked(wait=wait) if fabric.is_global_zero else contextlib.nullcontext():
+    with (
+        folder.locked(wait=wait) if fabric.is_global_zero else contextlib.nullcontext(),
+        engine.cpu_threads(_resumed_threads(train, old.train)) as train,
+    ):
+        config = replace(config, train=train)
         return _train(
             config, dataset, folder, console, callbacks, fabric, transform=transform, previous=old.train
         )
+
+
+def _resumed_threads(train: Train, old: Train) -> Train:
+    """Return the settings of a resumed run with the number of threads that it had, which gives the same bits.
+
+    It is chosen anew if another number of processes shares the cores.
+    """
+    same = (train.devices, train.num_nodes) == (old.devices, old.num_nodes)
+    return train if same else replace(train, threads=None)
 
 
 def replay(run: str | Path, *, transform: Transform | None = None) -> engine.Replay:
@@ -367,8 +395,9 @@ def _report_failure(folder: RunFolder) -> None:
 def _shared_settings(config: Config) -> str:
     """Return the settings that must be the same in every process: all except paths."""
     data, network = replace(config.data, source=""), replace(config.network, weights=None)
+    train = replace(config.train, threads=None)  # cores of the nodes may differ
     objective = replace(config.objective, method=method_title(config.objective.method))
-    return replace(config, data=data, network=network, objective=objective).to_toml()
+    return replace(config, data=data, network=network, objective=objective, train=train).to_toml()
 
 
 def _announce(
@@ -402,6 +431,14 @@ def _announce(
                 f"{then.total} steps become {now.total}: learning rate and other schedules follow the new "
                 f"length from here on (learning rate {state.lr(now):.3g} instead of {state.lr(then):.3g})",
             )
+    if threads_spin() and config.train.device == "cpu" and config.train.threads != 1:
+        print_lines(console, SPINNING)
+    if config.train.device == "cpu" and (config.train.threads or 1) > cores().workers:
+        print_lines(
+            console,
+            f"{config.train.threads} threads share {cores().workers} cores, which is slow; a new run would "
+            "take fewer (--threads)",
+        )
     if checkpoint_processes != loader.processes:
         print_lines(
             console,

@@ -8,7 +8,6 @@ contiguous axis become vector instructions, so a resize along columns is done al
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -23,6 +22,7 @@ from torch import Tensor
 from frossl.augment.photometry import LUMA, UNCHANGED
 from frossl.augment.plan import Plan
 from frossl.config import ViewSpec
+from frossl.machine import cores
 
 Floats = NDArray[np.float32]
 
@@ -55,7 +55,7 @@ PIXELS_PER_TASK = 100_000
 
 @lru_cache(maxsize=1)
 def _thread_pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="views")
+    return ThreadPoolExecutor(cores().workers, thread_name_prefix="views")
 
 
 def fused_views(

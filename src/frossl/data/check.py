@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from frossl.data.dataset import Dataset
 from frossl.data.digests import content_digest
 from frossl.data.sources import Source
 from frossl.errors import TrainingError
+from frossl.machine import cores
 
 BLOCK_SIZE = 256
 """Number of images that are decoded at a time."""
@@ -74,7 +74,7 @@ def check_dataset(data: Dataset, *, progress: Callable[[int, int], None] | None 
 def _digests(source: Source, report: Callable[[int], None]) -> dict[int, bytes]:
     """Return the content digest of every image that can be decoded, by id."""
     found: dict[int, bytes] = {}
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(cores().workers) as pool:
         for start in range(0, len(source), BLOCK_SIZE):
             ids = torch.arange(start, min(start + BLOCK_SIZE, len(source)))
             try:

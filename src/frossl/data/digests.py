@@ -7,7 +7,6 @@ under a stamp that changes with the file: its path, size and modification time.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,6 +20,7 @@ from frossl.data.files import STAMP_BYTES, Files
 from frossl.data.layouts import cache_root
 from frossl.data.mmap import load_arrays, save_arrays
 from frossl.data.sources import FileSource, Source
+from frossl.machine import cores
 
 DIGEST_BYTES = 16
 """Length of a digest."""
@@ -116,7 +116,7 @@ def _compute(source: Source, ids: Sequence[int]) -> list[bytes | None]:
     def of_block(start: int) -> list[bytes | None]:
         return [content_digest(source, id) for id in ids[start : start + BLOCK_SIZE]]
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(cores().workers) as pool:
         return [digest for block in pool.map(of_block, range(0, len(ids), BLOCK_SIZE)) for digest in block]
 
 

@@ -7,7 +7,6 @@ OpenMP threads, which made every step on two cores 1.6 times slower.
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
@@ -21,6 +20,7 @@ from frossl.data.decode import BadFile, Pixels, decode, short_side
 from frossl.data.files import Files, SubsetFiles
 from frossl.data.mmap import Names
 from frossl.errors import InputError, TrainingError
+from frossl.machine import cores
 from frossl.types import Batch
 
 DECODED_CACHE_BYTES = 1 << 30
@@ -137,7 +137,7 @@ class FileSource:
         self.max_bad_files = max(TOLERATED_BAD_FILES, int(max_bad * len(files.names)))
         self._bad: dict[int, str] = {}
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(workers or os.cpu_count() or 1, thread_name_prefix="decode")
+        self._pool = ThreadPoolExecutor(workers or cores().workers, thread_name_prefix="decode")
         fits = len(self) * 3 * size * size <= DECODED_CACHE_BYTES
         self._cache: list[Pixels | None] | None = [None] * len(self) if keep and fits else None
 

@@ -3,7 +3,7 @@
 from frossl.engine.build import State, build, build_encoder, build_method, initial_backbone
 from frossl.engine.checkpoint import backbone_at, checkpoint_steps, restore, save
 from frossl.engine.gather import all_gather_object, barrier, processes, rank
-from frossl.engine.launch import launch, talking
+from frossl.engine.launch import cpu_threads, launch, talking
 from frossl.engine.loop import fit
 from frossl.engine.recorder import Display
 from frossl.engine.replay import Replay, replay
@@ -26,6 +26,7 @@ __all__ = [
     "build_method",
     "check",
     "checkpoint_steps",
+    "cpu_threads",
     "estimate_memory",
     "fit",
     "free_memory",

@@ -10,15 +10,18 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from frossl.config import Train
 from frossl.engine import heartbeat
 from frossl.errors import InputError, LostError
+from frossl.machine import cores
 
 if TYPE_CHECKING:  # importing it takes longer than importing torch: not before a run begins
     from lightning_fabric import Fabric
@@ -112,6 +115,25 @@ def launch(train: Train) -> Fabric:
     if wanted > 1:
         _look_after(getattr(fabric.strategy.launcher, "procs", ()))
     return fabric
+
+
+@contextmanager
+def cpu_threads(train: Train) -> Iterator[Train]:
+    """Make torch use the configured number of CPU threads within the `with` block.
+
+    By default it uses those that torch has chosen, but not more than control groups grant, which torch does
+    not see. Call it after `launch`, which shares out the cores among the processes of this machine.
+
+    Yields:
+        The settings with the number of threads.
+    """
+    before = torch.get_num_threads()
+    chosen = train.threads or (before if "OMP_NUM_THREADS" in os.environ else min(before, cores().workers))
+    torch.set_num_threads(chosen)
+    try:
+        yield replace(train, threads=chosen)
+    finally:
+        torch.set_num_threads(before)
 
 
 def _address(fabric: Fabric) -> str:

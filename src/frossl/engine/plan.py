@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 import frossl.engine as engine
 from frossl.augment import Transform
 from frossl.config import Config, steps_per_epoch
@@ -113,7 +111,7 @@ class Plan:
         sizes = " + ".join(f"{spec.count} × {spec.size} px" for spec in config.views)
         tested = f", tested on {self.test_images:,} others" if self.test_images else ""
         labels = f"{self.classes} classes{tested}" if self.classes else "no labels"
-        threads = f", {_counted(torch.get_num_threads(), 'thread')}" if train.device == "cpu" else ""
+        threads = f", {_counted(train.threads or 1, 'thread')}" if train.device == "cpu" else ""
         processes = f", {self.processes} processes" if self.processes > 1 else ""
         epochs = self.steps / self.steps_per_epoch
         small = f", {self.at_once} at once" if self.at_once < self.batch_size // self.processes else ""

@@ -65,6 +65,7 @@ def _checks(hardware: Hardware, devices: tuple[Accelerator, ...], device: Device
     if device == "cpu":
         yield hardware_checks.check_instructions(hardware)
         yield hardware_checks.check_threads(hardware)
+        yield hardware_checks.check_waiting()
         yield hardware_checks.check_precision()
         yield environment.check_view_kernel()
     yield environment.check_jpeg()

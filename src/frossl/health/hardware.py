@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from frossl.health.findings import Accelerator, Finding, Hardware, counted, printable
-from frossl.machine import cores, memory
+from frossl.machine import WAITING_VARIABLES, cores, memory, threads_spin
 from frossl.networks import build_backbone
 from frossl.recipes import recipe
 from frossl.runs.provenance import cpu_name
@@ -140,6 +140,19 @@ def check_threads(hardware: Hardware) -> Finding:
     settings = ", ".join(f"{name}={printable(os.environ[name])}" for name in variables)
     title = f"torch uses {counted(now, 'thread')} on {hardware.usable:g} usable cores"
     return Finding("hint", f"{title} ({settings})" if settings else title, measured, fix)
+
+
+def check_waiting() -> Finding:
+    """Check that threads sleep while they wait for one another, so that other busy processes cost little."""
+    given = {name: os.environ[name] for name in WAITING_VARIABLES if name in os.environ}
+    settings = ", ".join(f"{name}={printable(value)}" for name, value in given.items())
+    spins = "threads spin while they wait"
+    cost = "beside another busy process, training takes many times as long (docs/results.md)"
+    if threads_spin():
+        return Finding("hint", f"{spins}: torch was imported before frossl", cost, "import frossl first")
+    if given.get("OMP_WAIT_POLICY", "").lower() == "active":
+        return Finding("hint", f"{spins} ({settings})", cost, "unset OMP_WAIT_POLICY")
+    return Finding("ok", f"threads wait as {settings} says" if settings else "threads wait as torch has it")
 
 
 def _product(a: Tensor, b: Tensor, threads: int) -> Callable[[], None]:

@@ -305,6 +305,7 @@ IGNORED_SETTINGS = {
     "train.checkpoint_every": "has no effect on what is learned",
     "train.checkpoint_minutes": "has no effect on what is learned",
     "train.keep_checkpoints": "has no effect on what is learned",
+    "train.threads": "changes the order of sums only",
     "data.workers": "decoding gives the same pixels with any number of threads",
     "data.max_bad": "decides whether a run is stopped, not what it learns",
     "diagnostics": "has no effect on what is learned",

@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from frossl.machine import cores
+
 PACKAGES = ("frossl", "torch", "torchvision", "timm", "lightning-fabric", "scikit-learn", "numpy", "pillow")
 """Packages whose versions are recorded."""
 
@@ -36,7 +38,7 @@ def provenance(
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command_line(),
         "versions": {"python": platform.python_version(), **{name: version_of(name) for name in PACKAGES}},
-        "hardware": {"system": platform.platform(), "cpu": cpu_name(), "cores": os.cpu_count()},
+        "hardware": {"system": platform.platform(), "cpu": cpu_name(), "cores": cores().workers},
         "job": os.environ.get("SLURM_JOB_ID"),
         "seed": seed,
         "images": images,
