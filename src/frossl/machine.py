@@ -81,6 +81,12 @@ def cores(root: Path = ROOT) -> Cores:
     return Cores(total, len(allowed), len(siblings), min(quotas, default=None))
 
 
+def has_bfloat16(root: Path = ROOT) -> bool:
+    """Return whether the CPU has instructions for bfloat16, without which it is many times slower."""
+    known = (_read(root / "proc/cpuinfo") or "").split()
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(known)
+
+
 def _quota(group: Path) -> float | None:
     """Return the cores that a control group grants: its processor time over wall-clock time."""
     granted = (_read(group / "cpu.max") or "").split()

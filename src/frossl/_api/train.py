@@ -35,7 +35,7 @@ from frossl.engine.plan import Plan, make_plan
 from frossl.errors import FrosslError, InputError, TrainingError
 from frossl.exporting import load_encoder, save_encoder, write_card
 from frossl.live import screen
-from frossl.machine import cores, threads_spin
+from frossl.machine import cores, has_bfloat16, threads_spin
 from frossl.methods import Method
 from frossl.networks import Encoder
 from frossl.options import check_names, takes_options
@@ -100,6 +100,7 @@ def pretrain(
     check_names(options, RunOptions)
     console, transform = make_console(quiet), options.get("transform")
     settled = configure(data, options)
+    undecided = engine.undecided(settled.train)
     target = None if out is None else _check_target(out, settled, overwrite=overwrite)
     default = Path("runs").absolute() / default_name(data)
     settled, dataset = settle(settled, options, console)
@@ -120,8 +121,11 @@ def pretrain(
                 fabric=fabric,
                 transform=transform,
                 budget=within,
+                undecided=undecided,
                 finish_seconds=finish_seconds,
             )
+        if made.config.train.precision != settled.train.precision:
+            fabric = engine.launch(made.config.train)  # of one process
         print_lines(console, *made.lines())
         if fabric.is_global_zero:
             begin_run(folder, made.config, dataset, budget=within if made.config.train.steps else None)
@@ -181,7 +185,9 @@ def plan(data: str | Path, **options: Unpack[RunOptions]) -> Plan:
     """
     began = time.monotonic()
     check_names(options, RunOptions)
-    config, dataset = settle(configure(data, options), options, make_console(quiet=True))
+    config = configure(data, options)
+    undecided = engine.undecided(config.train)
+    config, dataset = settle(config, options, make_console(quiet=True))
     within = budget_of(options, began)
     alone = config.train.devices == config.train.num_nodes == 1  # others are not started for a plan
     with engine.cpu_threads(config.train) as train:
@@ -191,6 +197,7 @@ def plan(data: str | Path, **options: Unpack[RunOptions]) -> Plan:
             transform=options.get("transform"),
             budget=within if alone else None,
             measure=alone,
+            undecided=undecided,
             finish_seconds=finish_seconds,
         )
 
@@ -433,6 +440,11 @@ def _announce(
             )
     if threads_spin() and config.train.device == "cpu" and config.train.threads != 1:
         print_lines(console, SPINNING)
+    if config.train.device == "cpu" and config.train.precision == "bf16-mixed" and not has_bfloat16():
+        print_lines(
+            console,
+            "this CPU has no instructions for bfloat16, so steps are slow; a new run would use float32",
+        )
     if config.train.device == "cpu" and (config.train.threads or 1) > cores().workers:
         print_lines(
             console,

@@ -2,6 +2,7 @@
 
 from frossl.engine.build import State, build, build_encoder, build_method, initial_backbone
 from frossl.engine.checkpoint import backbone_at, checkpoint_steps, restore, save
+from frossl.engine.fastest import Speedups, choose_fastest, undecided
 from frossl.engine.gather import all_gather_object, barrier, processes, rank
 from frossl.engine.launch import cpu_threads, launch, talking
 from frossl.engine.loop import fit
@@ -14,6 +15,7 @@ __all__ = [
     "Display",
     "MemoryEstimate",
     "Replay",
+    "Speedups",
     "State",
     "StepTiming",
     "all_gather_object",
@@ -26,6 +28,7 @@ __all__ = [
     "build_method",
     "check",
     "checkpoint_steps",
+    "choose_fastest",
     "cpu_threads",
     "estimate_memory",
     "fit",
@@ -41,4 +44,5 @@ __all__ = [
     "settle",
     "talking",
     "time_steps",
+    "undecided",
 ]
