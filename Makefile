@@ -9,7 +9,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist loadgroup
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .PHONY: setup demo docs lint quick test test-slow package format clean
 

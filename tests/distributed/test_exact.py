@@ -16,8 +16,6 @@ from frossl.methods import METHODS
 from tests.distributed.steps import CASES, measure, measure_all
 from tests.support import ROOT
 
-pytestmark = pytest.mark.xdist_group("exact")  # they share one launch
-
 
 @pytest.fixture(scope="module")
 def alone():

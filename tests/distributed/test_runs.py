@@ -18,8 +18,6 @@ from tests.support.cli import FROSSL
 from tests.support.nodes import needs_namespaces, on_two_nodes
 from tests.support.runs import PATIENCE, assert_same, method_config, start, steps_of, train, wait_for, weights
 
-pytestmark = pytest.mark.xdist_group("runs of several processes")  # they share one run
-
 NUMBERS = ("step", "epoch", "lr", "loss", "invariance", "variance", "effective_rank")
 
 

@@ -12,7 +12,6 @@ def matrix(tmp_path_factory) -> Matrix:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("kills")
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_kill_loses_nothing(phase, matrix):
     assert matrix.kill(phase)["problems"] == []

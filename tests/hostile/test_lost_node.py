@@ -31,7 +31,7 @@ probe = false
 knn = false
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("runs of several processes")]
+pytestmark = pytest.mark.slow
 
 
 def configuration(place: Path, *, epochs: int) -> Path:

@@ -12,7 +12,6 @@ def stage(tmp_path_factory) -> Stage:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("writers")
 @pytest.mark.parametrize("name", ["resume+resume", "knn+knn", "pretrain+pretrain"])
 def test_two_commands_at_once_leave_a_whole_run(name, stage):
     for pair in PAIRS:

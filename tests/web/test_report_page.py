@@ -20,8 +20,6 @@ from tests.support.reports import HOSTILE, sample, tile_colors, write_run
 
 AXE = Path(os.environ.get("FROSSL_AXE", ROOT / ".venv/axe/node_modules/axe-core/axe.min.js"))
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory) -> dict[str, Path]:

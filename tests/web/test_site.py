@@ -18,7 +18,6 @@ import frossl.recipes
 from tests.support import ROOT
 
 pytest.importorskip("zensical", reason="pip install 'frossl[docs]'")
-pytestmark = pytest.mark.xdist_group("browser")
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 
