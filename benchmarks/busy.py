@@ -111,7 +111,7 @@ def main() -> None:
                 with neighbours(count):
                     found[arm][count].append(step_milliseconds(arm, given.steps))
     summary = {}
-    print(f"{'':14}{'quiet':>10}{'one busy neighbour':>26}{'two':>26}")
+    print(f"{'':14}{'quiet':>10}{'one busy neighbour':>30}{'two':>30}")
     for arm, cells in found.items():
         quiet = cells[0]
         ratios = {n: [busy / still for busy, still in zip(cells[n], quiet, strict=True)] for n in (1, 2)}
@@ -120,7 +120,7 @@ def main() -> None:
             f"({min(ratios[n]):.2f}–{max(ratios[n]):.2f})"
             for n in (1, 2)
         ]
-        print(f"{arm:14}{statistics.median(quiet):>7.0f} ms{words[0]:>26}{words[1]:>26}")
+        print(f"{arm:14}{statistics.median(quiet):>7.0f} ms{words[0]:>30}{words[1]:>30}")
         summary[arm] = {"ms": {n: round(statistics.median(v), 1) for n, v in cells.items()}} | {
             f"ratio_{n}": [round(x, 2) for x in sorted(ratios[n])] for n in (1, 2)
         }

@@ -286,9 +286,10 @@ class Train:
     machine gives the same weights."""
     precision: Precision | None = None
     """Floating-point precision: `32-true`, or `bf16-mixed` for automatic mixed precision with bfloat16;
-    by default the faster one on this machine."""
+    by default the faster one on this machine, by timing on a CPU."""
     channels_last: bool | None = None
-    """Whether networks and images use the channels-last memory format; by default they do."""
+    """Whether networks and images use the channels-last memory format; by default they do, unless the other
+    one is faster on this CPU, by timing."""
     device: Device | None = None
     """Device to train on; by default the fastest that is available."""
     threads: int | None = None

@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from frossl.augment import Transform
@@ -30,6 +31,8 @@ MIN_GAIN = 1.1
 """Speedup from which on a setting is chosen; below it, timing noise would decide."""
 WARMUP_ROUNDS, MIN_ROUNDS, MAX_ROUNDS = 1, 3, 9
 """Rounds of one step each: those that are left out, and bounds of those that count."""
+PATIENCE, MIN_SECONDS = 4.0, 2.0
+"""Steps are not timed if that would take this many times as long as given, or as the second number."""
 HOPELESS = 0.67
 """Speedup in the first round below which a setting is given up at once."""
 ISA_VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
@@ -76,13 +79,15 @@ def choose_fastest(
     found = Speedups()
     if "channels_last" in names:
         gain = _cached_gain(config, data, method, transform, {"channels_last": False}, seconds=seconds)
-        config = _with(config, channels_last=gain < MIN_GAIN)
-        found = replace(found, channels_last=1 / gain)
+        if gain is not None:
+            config = _with(config, channels_last=gain < MIN_GAIN)
+            found = replace(found, channels_last=1 / gain)
     if "precision" in names and has_bfloat16():
         bfloat16: Precision = "bf16-mixed"
         gain = _cached_gain(config, data, method, transform, {"precision": bfloat16}, seconds=seconds)
-        config = _with(config, precision=bfloat16) if gain >= MIN_GAIN else config
-        found = replace(found, bfloat16=gain)
+        if gain is not None:
+            config = _with(config, precision=bfloat16) if gain >= MIN_GAIN else config
+            found = replace(found, bfloat16=gain)
     return config, found
 
 
@@ -98,19 +103,28 @@ def _cached_gain(
     changes: Mapping[str, Any],
     *,
     seconds: float,
-) -> float:
-    """Return how many times as fast steps are with changes of `[train]`, from the cache or by timing them."""
-    file = cache_root() / "speed" / f"{_key(config, changes)}.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        known = float(json.loads(file.read_text(encoding="utf-8"))["gain"])
+) -> float | None:
+    """Return how many times as fast steps are with changes of `[train]`, from the cache or by timing them.
+
+    None if steps are too slow to be timed.
+    """
+    name = f"{_key(config, changes)}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError):
+        known = float(json.loads((_cache() / name).read_text(encoding="utf-8"))["gain"])
         if 0 < known < float("inf"):
             return known
-    gain = round(_gain(config, _with(config, **changes), data, method, transform, seconds=seconds), 3)
+    gain = _gain(config, _with(config, **changes), data, method, transform, seconds=seconds)
+    if gain is None:
+        return None
+    text = json.dumps({"gain": round(gain, 3), **_machine(config), "changes": dict(changes)}, indent=2)
     with suppress(OSError, RuntimeError):  # a cache that cannot be written, or no home folder
-        file.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"gain": gain, **_machine(config), "changes": dict(changes)}, indent=2)
-        write_atomically(file, lambda out: out.write(text.encode()))
-    return gain
+        _cache().mkdir(parents=True, exist_ok=True)
+        write_atomically(_cache() / name, lambda out: out.write(text.encode()))
+    return round(gain, 3)
+
+
+def _cache() -> Path:
+    return cache_root() / "speed"
 
 
 def _key(config: Config, changes: Mapping[str, Any]) -> str:
@@ -138,8 +152,11 @@ def _gain(
     transform: Transform | None,
     *,
     seconds: float,
-) -> float:
-    """Return the median over rounds of the step time with `before`, divided by that with `after`."""
+) -> float | None:
+    """Return the median over rounds of the step time with `before`, divided by that with `after`.
+
+    None if the rounds that count would take more than `PATIENCE` times as long as they may.
+    """
     ratios: list[float] = []
     with isolated_rng(), suppress(BadStepError):  # not finite: the training itself reports it
         copies = [copy.deepcopy(method) for _ in range(2)]
@@ -153,6 +170,8 @@ def _gain(
         for number in range(WARMUP_ROUNDS + MAX_ROUNDS):
             first, second = (_step_seconds(state, batch) for state in states)
             if number < WARMUP_ROUNDS:
+                if (first + second) * MIN_ROUNDS > PATIENCE * max(seconds, MIN_SECONDS):
+                    return None
                 continue
             ratios.append(first / second)
             late = time.perf_counter() - began > seconds

@@ -14,17 +14,12 @@ import torch
 from torch import Tensor
 
 from frossl.health.findings import Accelerator, Finding, Hardware, counted, printable
-from frossl.machine import WAITING_VARIABLES, cores, memory, threads_spin
-from frossl.networks import build_backbone
-from frossl.recipes import recipe
+from frossl.machine import WAITING_VARIABLES, cores, has_bfloat16, memory, threads_spin
 from frossl.runs.provenance import cpu_name
-from frossl.types import isolated_rng
 
 PCI_VENDOR_NVIDIA = "0x10de"
 PCI_CLASS_DISPLAY = "0x03"
 """Prefix of the PCI classes of display controllers."""
-MIN_SPEEDUP = 2.0
-"""Smallest speedup for which a setting is recommended: timings here are short, and machines noisy."""
 THREADS_TOLERANCE = 1.1
 """Ratio of times up to which two numbers of threads count as equally fast."""
 
@@ -188,26 +183,8 @@ def _fastest(functions: Sequence[Callable[[], None]], *, budget: float = 0.3) ->
 
 
 def check_precision() -> Finding:
-    """Check whether bf16 would be faster on this CPU, where frossl uses 32-true (docs/decisions.md)."""
-    with isolated_rng():
-        backbone = build_backbone(recipe("demo").network, size=20).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    images = torch.ones(8, 3, 20, 20).to(memory_format=torch.channels_last)
-
-    def step_in(half: bool) -> Callable[[], None]:
-        def forward_and_backward() -> None:
-            torch.set_num_threads(1)  # other processes disturb the ratio least
-            with torch.autocast("cpu", torch.bfloat16, enabled=half):
-                features = backbone(images)
-            features.float().sum().backward()
-
-        return forward_and_backward
-
-    full, half = _fastest([step_in(False), step_in(True)])
-    measured = "half a ResNet-18 on one thread, measured just now"
-    if half * MIN_SPEEDUP < full:
-        title = f"bf16 takes {half / full:.1f} of the time of float32 on this CPU"
-        detail = f"{measured}; frossl uses float32 on a CPU unless a --config says otherwise"
-        return Finding("hint", title, detail, '[train] precision = "bf16-mixed"')
-    return Finding(
-        "ok", "frossl trains in float32 here", f"bf16 takes {half / full:.1f} times as long: {measured}"
-    )
+    """Check for instructions for bfloat16."""
+    if has_bfloat16():
+        detail = "a run times both precisions before it starts, and takes the faster one"
+        return Finding("ok", "this CPU has instructions for bfloat16", detail)
+    return Finding("ok", "this CPU has no instructions for bfloat16", "frossl trains in float32 here")
