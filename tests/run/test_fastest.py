@@ -75,7 +75,7 @@ def test_a_damaged_answer_is_measured_again(cache):
 def test_without_the_instructions_bfloat16_is_not_chosen(tmp_path, monkeypatch):
     (tmp_path / "open.toml").write_text(OPEN.to_toml())
     code = (
-        "import frossl; config = frossl.Config.read('open.toml'); "
+        "import frossl, pathlib; config = frossl.Config.read(pathlib.Path('open.toml')); "
         "print(frossl.plan('cifar10-mini', config=config).config.train.precision)"
     )
     monkeypatch.chdir(tmp_path)
