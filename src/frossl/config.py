@@ -209,8 +209,8 @@ class Objective:
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the method's objective, by name; options that are not given have their default."""
     digest: str | None = None
-    """What identifies the code of a method that is not built in: the SHA-256 of its file, or name and version
-    of the installed package. A run is resumed only with the same code."""
+    """Identity of the code of a method that is not built in: the SHA-256 of its file, or name and version of
+    the installed package. A run is resumed only with the same code."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ from frossl.types import Callback, isolated_rng
 
 SPINNING = (
     "torch was imported before frossl, so its threads spin while they wait: beside another busy process, "
-    "steps take many times as long; import frossl first, or set OMP_WAIT_POLICY=passive"
+    "steps take several times as long; import frossl first, or set OMP_WAIT_POLICY=passive"
 )
 
 if TYPE_CHECKING:

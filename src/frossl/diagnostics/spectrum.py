@@ -152,7 +152,7 @@ class Metric(NamedTuple):
     compute: Callable[[Tensor, Tensor], Tensor | float]
     """Function that returns it; its arguments are those of the table."""
     meaning: str
-    """What it says, in one line of Markdown for the docs."""
+    """Meaning of the metric, as one line of Markdown for the docs."""
 
 
 EMBEDDING_METRICS: dict[str, Metric] = {

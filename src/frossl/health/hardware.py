@@ -142,7 +142,7 @@ def check_waiting() -> Finding:
     given = {name: os.environ[name] for name in WAITING_VARIABLES if name in os.environ}
     settings = ", ".join(f"{name}={printable(value)}" for name, value in given.items())
     spins = "threads spin while they wait"
-    cost = "beside another busy process, training takes many times as long (docs/results.md)"
+    cost = "beside another busy process, training takes several times as long (docs/results.md)"
     if threads_spin():
         return Finding("hint", f"{spins}: torch was imported before frossl", cost, "import frossl first")
     if given.get("OMP_WAIT_POLICY", "").lower() == "active":
