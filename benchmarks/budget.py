@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from frossl.engine.plan import budget_seconds
+from frossl.engine.budget import budget_seconds
 
 
 def one(data: str, budget: str, out: Path) -> dict:

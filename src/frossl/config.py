@@ -15,6 +15,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -264,6 +265,20 @@ def steps_per_epoch(images: int, batch_size: int) -> int:
 
 
 @dataclass(frozen=True)
+class Settlement:
+    """New length of a run, set while it trained so that it ends within its time budget."""
+
+    step: Count
+    """First step that the new length holds for."""
+    total: Count
+    """Number of steps of the run from then on."""
+
+    def __post_init__(self) -> None:
+        _require_ranges(self, "train.settlements.")
+        _require(self.total > self.step, "train.settlements.total", self.total, "give more than its step")
+
+
+@dataclass(frozen=True)
 class Train:
     """Length of a run, its batches, its hardware, its logs and its checkpoints."""
 
@@ -271,6 +286,10 @@ class Train:
     """Number of passes over the training images."""
     steps: int | None = None
     """Number of training steps; if given, it replaces `epochs`. A time budget is converted to it."""
+    settlements: tuple[Settlement, ...] = ()
+    """Changes of the number of steps that kept a run within its time budget, in the order of their steps.
+    Schedules go on from where they are, and end with the run. A configuration with settlements repeats the
+    run."""
     batch_size: int = 256
     """Number of images in a step, over all processes."""
     micro_batch_size: int | None = None
@@ -328,6 +347,10 @@ class Train:
         for name in counts:
             value = getattr(self, name)
             _require(value is None or value >= 1, f"train.{name}", value, "give at least 1")
+        given, starts = self.settlements, [one.step for one in self.settlements]
+        rising = starts == sorted(set(starts)) and all(a.total > b.step for a, b in pairwise(given))
+        fits = not given or (self.steps is not None and self.steps > given[0].step)
+        _require(rising and fits, "train.settlements", starts, "give rising steps within train.steps")
         micro, minutes = self.micro_batch_size, self.checkpoint_minutes
         _require(micro is None or micro >= 2, "train.micro_batch_size", micro, "give at least 2 images")
         _require(minutes is None or minutes > 0, "train.checkpoint_minutes", minutes, "give more than 0")

@@ -52,11 +52,22 @@ class Clock:
     step: int
     """Number of the current step, from 0 on."""
     total: int
-    """Number of steps of the run."""
+    """Number of steps of the run, which may change while a run with a time budget trains."""
     epoch: int
     """Number of the current epoch, from 0 on."""
     seed: int
     """Seed of the run."""
+    place: tuple[float, int] | None = None
+    """Position in the schedules, if it is not `step` of `total`; read it from `schedule`."""
+
+    @property
+    def schedule(self) -> tuple[float, int]:
+        """Position in the schedules of rates and temperatures, and their length.
+
+        They are `step` and `total`, until the number of steps of a run with a time budget changes: the
+        position then moves on in larger or smaller steps, from where it was to the same end.
+        """
+        return self.place or (self.step, self.total)
 
     def due(self, every: int) -> bool:
         """Return True once every `every` steps, and at the last step."""

@@ -15,7 +15,8 @@ import torch
 from frossl import engine
 from frossl.config import Config, Diagnostics, Network, Train, ViewSpec
 from frossl.data import ArraySource, Dataset, Labels, Split
-from frossl.engine.plan import Budget, budget_seconds, in_words, make_plan
+from frossl.engine.budget import Budget, budget_seconds
+from frossl.engine.plan import in_words, make_plan
 from frossl.errors import InputError
 from frossl.runs import RunFolder
 from tests.support import ROOT

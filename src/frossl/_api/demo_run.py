@@ -11,7 +11,7 @@ from frossl._api.evaluate import measure
 from frossl._api.folders import make_free_folder
 from frossl._api.run import Run
 from frossl._api.train import pretrain
-from frossl.engine.plan import Budget
+from frossl.engine.budget import Budget
 from frossl.evaluation import Evaluation
 from frossl.recipes import recipe
 from frossl.runs import RunFolder

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+import frossl.engine as engine
 from frossl._api.eval_context import EvalContext, comparison_encoders, measuring_device
 from frossl._api.evaluate import run_protocols
 from frossl.config import Config
@@ -64,8 +65,34 @@ def sample_size(training: float) -> int:
     return round(min(max(wanted, MIN_SAMPLE_IMAGES), MAX_SAMPLE_IMAGES))
 
 
+def affordable_training(
+    training: float, seconds: float, data: Dataset, encoder: Encoder, *, share: float = 0.8
+) -> float:
+    """Return `training`, reduced until `close` after so many seconds of training would fit in `seconds`.
+
+    Args:
+        training: Seconds of training.
+        seconds: Seconds that `close` may take.
+        data: The data set.
+        encoder: The trained encoder, which is timed on a few images.
+        share: Factor of each reduction.
+    """
+    labels = data.train.labels
+    images, classes = len(data.train.source), 0 if labels is None else len(labels.names)
+    image_seconds = engine.time_encoder(encoder, data.train.source)
+    while training > 1 and finish_seconds(images, classes, image_seconds, training) > seconds:
+        training *= share
+    return training
+
+
 def close(
-    folder: RunFolder, config: Config, data: Dataset, encoder: Encoder, *, training: float
+    folder: RunFolder,
+    config: Config,
+    data: Dataset,
+    encoder: Encoder,
+    *,
+    training: float,
+    seconds: float | None = None,
 ) -> Evaluations:
     """Finish a run: evaluate it briefly if there are labels, then write sample, verdict and report.
 
@@ -75,10 +102,13 @@ def close(
         data: The data set that it was trained on.
         encoder: The trained encoder.
         training: Seconds of training, which bound the time that this takes.
+        seconds: Seconds of a time budget that are left for this, if there is one.
 
     Returns:
         Evaluations by protocol; none if accuracy cannot be measured.
     """
+    if seconds is not None:
+        training = affordable_training(training, seconds, data, encoder)
     evaluations = Evaluations()
     not_measured = ""
     try:

@@ -14,7 +14,7 @@ import frossl.engine as engine
 from frossl._api.common import file_digest
 from frossl.config import Config
 from frossl.data import Dataset
-from frossl.engine.plan import Budget
+from frossl.engine.budget import Budget, Pacer, is_duration
 from frossl.errors import InputError
 from frossl.exporting import EXPORT_FILES
 from frossl.runs import RunFolder, command_line, is_run, provenance
@@ -52,14 +52,14 @@ def reserve_folder(
         yield folder if fabric.is_global_zero else RunFolder(agreed)
 
 
-def begin_run(folder: RunFolder, config: Config, dataset: Dataset, *, budget: Budget | None) -> None:
+def begin_run(folder: RunFolder, config: Config, dataset: Dataset, *, pacer: Pacer | None) -> None:
     """Write everything that `resume` needs into a reserved folder.
 
     Args:
         folder: Run folder.
         config: Settled configuration.
         dataset: Data set of the run, whose digest and names are recorded.
-        budget: Time budget of the run, if it determined the number of steps.
+        pacer: Pace of the run, if a time budget determined its number of steps.
     """
     source = dataset.train.source
     origin = provenance(
@@ -68,11 +68,28 @@ def begin_run(folder: RunFolder, config: Config, dataset: Dataset, *, budget: Bu
         images=len(source),
         weights_digest=file_digest(config.network.weights),
     )
-    origin |= {"budget": None if budget is None else budget.seconds}
+    origin |= {"budget": None, "pace": None}
+    if pacer is not None:
+        origin |= {"budget": pacer.budget.seconds, "pace": pacer.to_json()}
     folder.begin(origin, export_files=EXPORT_FILES)
     if source.names is not None:
         source.names.write(folder.index)
     folder.write_text(folder.config_file.name, config.to_toml())
+
+
+def resumed_pacer(folder: RunFolder, config: Config, *, began: float) -> Pacer | None:
+    """Return the pacer of a run to resume; None if its length does not follow from a time budget.
+
+    Args:
+        folder: Run folder.
+        config: Configuration of the run.
+        began: Value of `time.monotonic()` when this process began.
+    """
+    origin = folder.provenance()
+    seconds = origin.get("budget")
+    if config.train.steps is None or not is_duration(seconds):
+        return None
+    return Pacer.from_json(Budget(seconds, began), origin.get("pace"))
 
 
 def run_of_this_job(out: str | Path | None, data: str | Path) -> Path | None:

@@ -14,7 +14,7 @@ from frossl._api.common import MAX_STORED_SIZE, data_config, open_data
 from frossl.augment import Transform
 from frossl.config import Config, Objective
 from frossl.data import NAMED, Dataset
-from frossl.engine.plan import Budget
+from frossl.engine.budget import Budget
 from frossl.errors import InputError
 from frossl.methods.own import absolute_method, pin_method
 from frossl.options import FieldOptions, absolute, settings_of
@@ -85,7 +85,7 @@ def _without_replaced(config: Config, options: RunOptions) -> Config:
         network = replace(config.network, backbone=backbone, width=1.0, stages=None, stem=None)
         config = replace(config, network=network)
     if options.get("epochs") is not None:
-        config = replace(config, train=replace(config.train, steps=None))
+        config = replace(config, train=replace(config.train, steps=None, settlements=()))
     return config
 
 

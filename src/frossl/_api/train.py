@@ -26,11 +26,13 @@ from frossl._api.common import (
 from frossl._api.data_tools import draw_views
 from frossl._api.evaluate import BRIEF_SUFFIX
 from frossl._api.finish import close, finish_seconds
-from frossl._api.folders import begin_run, default_name, reserve_folder, run_of_this_job
+from frossl._api.folders import begin_run, default_name, reserve_folder, resumed_pacer, run_of_this_job
 from frossl._api.options import RunOptions, budget_of, configure, input_paths, settle
 from frossl.augment import Transform
 from frossl.config import Config, Train, steps_per_epoch
 from frossl.data import Dataset
+from frossl.data.loader import schedule_place
+from frossl.engine.budget import Pacer
 from frossl.engine.plan import Plan, make_plan
 from frossl.errors import FrosslError, InputError, TrainingError
 from frossl.exporting import load_encoder, save_encoder, write_card
@@ -128,9 +130,17 @@ def pretrain(
             fabric = engine.launch(made.config.train)  # of one process
         print_lines(console, *made.lines())
         if fabric.is_global_zero:
-            begin_run(folder, made.config, dataset, budget=within if made.config.train.steps else None)
+            begin_run(folder, made.config, dataset, pacer=made.pacer(within))
         return _train(
-            made.config, dataset, folder, console, callbacks, fabric, transform=transform, method=networks
+            made.config,
+            dataset,
+            folder,
+            console,
+            callbacks,
+            fabric,
+            transform=transform,
+            method=networks,
+            pacer=made.pacer(within),
         )
 
 
@@ -226,13 +236,17 @@ def resume(
         quiet: Print nothing.
         watches: Deprecated since 0.2.0: `callbacks`.
     """
+    began = time.monotonic()
     callbacks = _with_deprecated(callbacks, watches)
     console, folder = make_console(quiet), RunFolder.open(run)
     old = Config.read(folder.config_file)
     config = replace(old, train=replace_given(old.train, epochs=epochs, devices=devices, num_nodes=num_nodes))
     new_end = epochs is not None and (old.train.steps is not None or epochs != old.train.epochs)
     if new_end:
-        config = replace(config, train=replace(config.train, steps=None))
+        config = replace(config, train=replace(config.train, steps=None, settlements=()))
+    pacer = resumed_pacer(folder, config, began=began)
+    if pacer is not None and not folder.checkpoint_files():  # it starts again, on a machine of another speed
+        config = replace(config, train=replace(config.train, settlements=()))
     if folder.closed and not new_end:
         print_lines(console, f"{run} is finished; there is nothing to resume (--epochs gives it a new end)")
         return _run(folder)
@@ -254,7 +268,15 @@ def resume(
     ):
         config = replace(config, train=train)
         return _train(
-            config, dataset, folder, console, callbacks, fabric, transform=transform, previous=old.train
+            config,
+            dataset,
+            folder,
+            console,
+            callbacks,
+            fabric,
+            transform=transform,
+            previous=old.train,
+            pacer=pacer,
         )
 
 
@@ -326,6 +348,7 @@ def _train(
     transform: Transform | None = None,
     method: Method | None = None,
     previous: Train | None = None,
+    pacer: Pacer | None = None,
 ) -> Run:
     """Train from the newest checkpoint or from the start, then evaluate and report.
 
@@ -339,6 +362,7 @@ def _train(
         transform: Function that makes views.
         method: Initial networks; built here if None.
         previous: Previous training settings of a resumed run, whose length may differ.
+        pacer: Pace of a run with a time budget.
     """
     console.quiet = console.quiet or not fabric.is_global_zero
     with engine.talking(lambda: "before the first step"):
@@ -346,7 +370,9 @@ def _train(
         if method is None:
             method = engine.build_method(config, pretrained=not folder.checkpoint_files())
         state = engine.build(config, dataset, fabric, transform, method=method)
+        state.pacer = pacer
         checkpoint_processes = engine.restore(state, folder)
+        config = state.config
         shared = (dataset.train.source.digest, state.step, state.loader.last, _shared_settings(config))
         if len(set(engine.all_gather_object(shared))) > 1:
             raise InputError(
@@ -388,7 +414,8 @@ def _finish_run(state: engine.State, dataset: Dataset, folder: RunFolder, consol
     with console.status("evaluating, and writing the report"), isolated_rng():
         folder.remove_evaluation(state.step, BRIEF_SUFFIX)  # left by an interrupted call
         encoder, training = load_encoder(folder.path), folder.training_seconds()
-        close(folder, state.config, dataset, encoder, training=training)
+        left = None if state.pacer is None else state.pacer.budget.left
+        close(folder, state.config, dataset, encoder, training=training, seconds=left)
         write_card(folder)
         folder.mark_closed()
 
@@ -431,8 +458,16 @@ def _announce(
             share = -(-loader.batch_size // loader.processes)
             print_lines(console, f"{loader.processes} processes, each with {share} images")
         if (previous.epochs, previous.steps) != (config.train.epochs, config.train.steps):
-            now = loader.clock(state.step)
-            then = replace(now, total=previous.steps or previous.epochs * loader.steps_per_epoch)
+            now, planned = (
+                loader.clock(state.step),
+                previous.steps or previous.epochs * loader.steps_per_epoch,
+            )
+            passed = [one for one in previous.settlements if one.step <= state.step]
+            then = replace(
+                now,
+                total=passed[-1].total if passed else planned,
+                place=schedule_place(state.step, planned, passed),
+            )
             print_lines(
                 console,
                 f"{then.total} steps become {now.total}: learning rate and other schedules follow the new "

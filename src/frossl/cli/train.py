@@ -103,7 +103,7 @@ def pretrain(
     options |= _steps_or_minutes(checkpoint_every, options)
     import frossl
     from frossl.config import parse_settings
-    from frossl.engine.plan import Budget
+    from frossl.engine.budget import Budget
 
     choices = frossl.RunOptions(
         config=starting_config(config, recipe, options["method"], views),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from frossl.config import steps_per_epoch
+from frossl.config import Settlement, steps_per_epoch
 from frossl.data.sources import Source
 from frossl.types import Batch, Clock
 
@@ -43,6 +43,23 @@ def epoch_order(images: int, *, seed: int, epoch: int, shard_ends: tuple[int, ..
     return torch.cat([window[torch.randperm(len(window), generator=generator)] for window in ids])
 
 
+def schedule_place(step: int, planned: int, settlements: Sequence[Settlement]) -> tuple[float, int]:
+    """Return the position of a step in schedules that were planned for `planned` steps, and their length.
+
+    Each settlement changes how far a step moves the position, such that it reaches the end with the run.
+
+    Args:
+        step: The step.
+        planned: Number of steps before the first settlement.
+        settlements: Settlements up to this step.
+    """
+    position, since, total = 0.0, 0, planned
+    for one in settlements:
+        position += (one.step - since) * (planned - position) / (total - since)
+        since, total = one.step, one.total
+    return position + (step - since) * (planned - position) / (total - since), planned
+
+
 class Loader:
     """Loader of batches and their clocks, from any step on.
 
@@ -55,6 +72,7 @@ class Loader:
         batch_size: Number of images in a batch, over all processes.
         epochs: Number of epochs.
         steps: Number of steps; if given, it replaces `epochs`.
+        settlements: Changes of the number of steps; the attribute may be replaced while batches are read.
         seed: Seed of the order.
         max_steps: Step at which the iteration ends early; the clock's total stays the same.
         rank: Number of this process.
@@ -68,6 +86,7 @@ class Loader:
         batch_size: int,
         epochs: int,
         steps: int | None = None,
+        settlements: Sequence[Settlement] = (),
         seed: int,
         max_steps: int | None = None,
         rank: int = 0,
@@ -77,12 +96,25 @@ class Loader:
         self.rank, self.processes = rank, processes
         self.batch_size = min(batch_size, len(source))
         self.steps_per_epoch = steps_per_epoch(len(source), batch_size)
-        self.total = steps or epochs * self.steps_per_epoch
-        self.last = min(self.total, max_steps) if max_steps is not None else self.total
+        self.planned = steps or epochs * self.steps_per_epoch
+        self.settlements, self.max_steps = tuple(settlements), max_steps
+
+    @property
+    def total(self) -> int:
+        """Number of steps of the run, as settled last."""
+        return self.settlements[-1].total if self.settlements else self.planned
+
+    @property
+    def last(self) -> int:
+        """Number of steps at which the iteration ends."""
+        return self.total if self.max_steps is None else min(self.total, self.max_steps)
 
     def clock(self, step: int) -> Clock:
-        """Return the clock of a step."""
-        return Clock(step, self.total, step // self.steps_per_epoch, self.seed)
+        """Return the clock of a step, which later settlements do not change."""
+        settled = [one for one in self.settlements if one.step <= step]
+        total = settled[-1].total if settled else self.planned
+        place = schedule_place(step, self.planned, settled) if settled else None
+        return Clock(step, total, step // self.steps_per_epoch, self.seed, place)
 
     def ids(self, step: int) -> Tensor:
         """Return the ids of a step's whole batch."""
@@ -99,8 +131,9 @@ class Loader:
         """Yield the batches of this process and their clocks, from step `start` on."""
         with ThreadPoolExecutor(1, thread_name_prefix="loader") as reader:
             pending: deque[Future[Batch]] = deque()
-            for step in range(start, self.last + READ_AHEAD):
-                if step < self.last:
-                    pending.append(reader.submit(self.source.read, self.share(step)))
-                if step >= start + READ_AHEAD:
-                    yield pending.popleft().result(), self.clock(step - READ_AHEAD)
+            step = start
+            while step < self.last:  # which may change between batches
+                while len(pending) <= READ_AHEAD and step + len(pending) < self.last:
+                    pending.append(reader.submit(self.source.read, self.share(step + len(pending))))
+                yield pending.popleft().result(), self.clock(step)
+                step += 1

@@ -9,7 +9,14 @@ from frossl.engine.loop import fit
 from frossl.engine.recorder import Display
 from frossl.engine.replay import Replay, replay
 from frossl.engine.settle import best_device, best_view_kernel, check, max_steps, settle
-from frossl.engine.step_timing import MemoryEstimate, StepTiming, estimate_memory, free_memory, time_steps
+from frossl.engine.step_timing import (
+    MemoryEstimate,
+    StepTiming,
+    estimate_memory,
+    free_memory,
+    time_encoder,
+    time_steps,
+)
 
 __all__ = [
     "Display",
@@ -43,6 +50,7 @@ __all__ = [
     "save",
     "settle",
     "talking",
+    "time_encoder",
     "time_steps",
     "undecided",
 ]

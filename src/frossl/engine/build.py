@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from frossl.augment import Augment, OwnViews, Transform
-from frossl.config import Config
+from frossl.config import Config, Settlement
 from frossl.data import Dataset, Loader
+from frossl.engine.budget import Pacer
 from frossl.engine.guard import Guard
 from frossl.engine.launch import open_fabric
 from frossl.engine.monitor import Monitor
@@ -60,6 +61,8 @@ class State:
     stopwatch: Stopwatch
     step: int = 0
     """Number of steps done."""
+    pacer: Pacer | None = None
+    """Pace of a run with a time budget; None without."""
 
     @property
     def project(self) -> Callable[[Sequence[Tensor]], dict[str, Tensor]]:
@@ -72,12 +75,17 @@ class State:
         return self.fabric.is_global_zero
 
     def lr(self, clock: Clock) -> float:
-        optim, total = self.config.optim, clock.total
+        optim, (step, total) = self.config.optim, clock.schedule
         warmup, peak = round(optim.warmup * total), optim.lr(self.loader.batch_size)
         if optim.schedule == "wsd":
             decay = round(optim.decay * total)
-            return warmup_stable_decay(clock.step, total=total, warmup=warmup, decay=decay, peak=peak)
-        return warmup_cosine(clock.step, total=total, warmup=warmup, peak=peak)
+            return warmup_stable_decay(step, total=total, warmup=warmup, decay=decay, peak=peak)
+        return warmup_cosine(step, total=total, warmup=warmup, peak=peak)
+
+    def settle(self, settlements: Sequence[Settlement]) -> None:
+        """Take over changes of the number of steps, from now on or from a checkpoint."""
+        self.loader.settlements = given = tuple(settlements)
+        self.config = replace(self.config, train=replace(self.config.train, settlements=given))
 
     def set_lr(self, clock: Clock) -> None:
         set_lr(self.optimizer, self.lr(clock))
@@ -174,6 +182,7 @@ def build(
         batch_size=train.batch_size,
         epochs=train.epochs,
         steps=train.steps,
+        settlements=train.settlements,
         seed=train.seed,
         max_steps=max_steps(),
         rank=fabric.global_rank,

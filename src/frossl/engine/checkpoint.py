@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from frossl.config import Config
+from frossl.config import Config, Settlement
 from frossl.engine.build import State, initial_backbone
 from frossl.errors import InputError
 from frossl.methods import METHODS, Method
@@ -29,6 +29,8 @@ def save(state: State, folder: RunFolder, *, spare: Path | None = None) -> Path:
         "method": state.method.state_dict(),
         "optimizer": state.optimizer.state_dict(),
         "observer": state.monitor.state_dict(),
+        "settlements": [[one.step, one.total] for one in state.loader.settlements],
+        "spent": None if state.pacer is None else state.pacer.budget.gone,
     }
     path = folder.checkpoints / f"step-{state.step:08d}.pt"
     write_atomically(path, lambda file: torch.save(content, file))
@@ -55,6 +57,10 @@ def restore(state: State, folder: RunFolder) -> int:
             state.method.load_state_dict(content["method"])
             state.optimizer.load_state_dict(content["optimizer"])
             state.step, processes = content["step"], content.get("processes", 1)
+            if "settlements" in content:  # those of config.toml may be newer
+                state.settle([Settlement(*pair) for pair in content["settlements"]])
+            if state.pacer is not None:
+                state.pacer.add_spent(content.get("spent") or 0.0)
         except Exception as error:  # another network: torch has no one error for that
             raise _unreadable(saved[-1], error) from None
         state.monitor.load_state_dict(content.get("observer", {}))

@@ -13,7 +13,7 @@ from frossl.engine.build import State
 from frossl.engine.gather import all_gather_object, barrier, gather
 from frossl.engine.launch import talking
 from frossl.engine.recorder import Display, Recorder, StepTensors
-from frossl.engine.signals import COLLAPSE, StopConsensus, requeue, stop_on_signals
+from frossl.engine.signals import COLLAPSE, Consensus, requeue, stop_on_signals
 from frossl.engine.step import train_step
 from frossl.errors import BadStepError, CollapseError
 from frossl.runs import RunFolder
@@ -60,12 +60,17 @@ def _run_steps(state: State, callbacks: Sequence[Callback], recorder: Recorder |
     """Run the training steps; return the name of the signal that stopped them, or an empty string."""
     loader, guard, train, stopping = state.loader, state.guard, state.config.train, ""
     with _private_random_state(state), stop_on_signals() as stop:
-        consensus = StopConsensus(stop, state.fabric.device)
+        consensus = Consensus(stop, state.fabric.device)
+        if state.pacer is not None:
+            state.pacer.begin(state.step)
         for batch, clock in state.stopwatch.waiting(loader.batches(state.step)):
             state.set_lr(clock)
             terms, tensors = train_step(state.to_device(batch), state, clock)
             state.step = clock.step + 1
-            stopping = consensus.reason()
+            asks = state.is_main and state.pacer is not None and state.pacer.asks()
+            stopping, looking = consensus.reached(look=asks)
+            if looking and not stopping and state.step < loader.last:
+                _keep_budget(state, recorder)
             ending = bool(stopping) or state.step == loader.last
             if ending or clock.due(train.log_every):
                 guard.check_last()
@@ -84,6 +89,18 @@ def _run_steps(state: State, callbacks: Sequence[Callback], recorder: Recorder |
         if any(all_gather_object(recorder is not None and recorder.collapsed)):
             raise CollapseError(str(recorder.verdict) if recorder is not None else "see the main process")
     return stopping if state.step < loader.last else ""
+
+
+def _keep_budget(state: State, recorder: Recorder | None) -> None:
+    """Change the number of steps if the run would miss its time budget; the main process decides."""
+    assert state.pacer is not None
+    settlement = all_gather_object(state.pacer.look(state.step, state.loader.total))[0]
+    if settlement is None:
+        return
+    before = state.loader.total
+    state.settle([*state.loader.settlements, settlement])
+    if recorder is not None:
+        recorder.settled(before)
 
 
 def _gathered(batch: Batch, tensors: Mapping[str, Tensor], state: State, names: set[str]) -> StepTensors:

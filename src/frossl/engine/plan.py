@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -14,6 +12,7 @@ import frossl.engine as engine
 from frossl.augment import Transform
 from frossl.config import Config, steps_per_epoch
 from frossl.data import Dataset
+from frossl.engine.budget import Budget, Pacer
 from frossl.errors import InputError
 from frossl.methods import Method
 from frossl.text import gigabytes, method_title
@@ -33,35 +32,8 @@ MIN_TIMED_STEPS = 300
 """Number of steps from which on a run without a budget is timed."""
 
 
-MAX_BUDGET = 10 * 365 * 86400.0
-"""Largest budget in seconds; more is a mistaken unit."""
-
-
 FinishSeconds = Callable[[int, int, float, float], float]
 """Seconds for evaluation and report, from images, classes, seconds per image and training seconds."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Seconds that a run may take, counted from a value of `time.monotonic()`."""
-
-    seconds: float
-    began: float
-    only_shortens: bool = False
-    """Never make a run longer than its configuration says."""
-
-    @classmethod
-    def of(cls, given: str | float | Budget, began: float) -> Budget:
-        return given if isinstance(given, Budget) else cls(budget_seconds(given), began)
-
-    @property
-    def gone(self) -> float:
-        """Seconds spent."""
-        return time.monotonic() - self.began
-
-    @property
-    def left(self) -> float:
-        return self.seconds - self.gone
 
 
 @dataclass(frozen=True)
@@ -108,6 +80,13 @@ class Plan:
     def memory_bytes(self) -> int:
         """Estimated memory of all processes on this machine, in bytes."""
         return (self.config.train.devices or 1) * self.memory.of(self.at_once)
+
+    def pacer(self, budget: Budget | None) -> Pacer | None:
+        """Return the pacer of the run; None if no budget has set its number of steps."""
+        if budget is None or self.timing is None or self.config.train.steps is None:
+            return None
+        most = self.steps if budget.only_shortens else None
+        return Pacer(budget, step_seconds=self.timing.step_seconds, finish_seconds=self.finish, most=most)
 
     def lines(self) -> list[str]:
         """Return the plan as lines of text."""
@@ -271,25 +250,9 @@ def _within(plan: Plan, budget: Budget, gone: float, finish: Callable[[float], f
     if budget.only_shortens and steps >= plan.steps:
         return plan
     epochs = -(-steps // plan.steps_per_epoch)
-    config = replace(plan.config, train=replace(plan.config.train, epochs=epochs, steps=steps))
+    train = replace(plan.config.train, epochs=epochs, steps=steps, settlements=())
+    config = replace(plan.config, train=train)
     return replace(plan, config=config, steps=steps)
-
-
-def budget_seconds(budget: str | float) -> float:
-    """Parse a duration such as `90s`, `30m`, `2h` or `1h30m`; a number is seconds."""
-    if isinstance(budget, str):
-        found = re.fullmatch(
-            r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", budget.strip()
-        )
-        if not found or not any(found.groups()):
-            raise InputError(f"a budget of {budget!r} is no time; give such as 90s, 30m, 2h or 1h30m")
-        hours, minutes, seconds = (float(text or 0) for text in found.groups())
-        budget = 3600 * hours + 60 * minutes + seconds
-    if not 0 < budget <= MAX_BUDGET:
-        raise InputError(
-            f"a budget of {budget:g} s is no time to train in; give such as 90s, 30m or 2h, at most ten years"
-        )
-    return float(budget)
 
 
 def in_words(seconds: float) -> str:

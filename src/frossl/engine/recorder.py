@@ -117,6 +117,19 @@ class Recorder:
             self.screen.diagnostic(record)
         self.loggers.log(record)
 
+    def settled(self, before: int) -> None:
+        """Write a new number of steps into the configuration; `before` is the earlier one."""
+        state = self.state
+        with self._writing():
+            self.folder.write_text(self.folder.config_file.name, state.config.to_toml())
+            self._status("running")
+        if self.screen is not None:
+            speed = "slower" if state.loader.total < before else "faster"
+            self.screen.message(
+                f"steps are {speed} than planned: {before} become {state.loader.total}, to end within the "
+                "time budget"
+            )
+
     def _judge(self) -> Verdict:
         return judge(self.records, warmup=self._warmup, asked=self.online)
 

@@ -28,20 +28,26 @@ class Stop:
     number = 0
 
 
-class StopConsensus:
-    """Consensus on stopping: a signal that any process received is known to all of them one step later."""
+class Consensus:
+    """Consensus of all processes: what any of them asks for is known to all of them one step later."""
 
     def __init__(self, stop: Stop, device: torch.device) -> None:
         self.stop, self.device = stop, device
-        self._asked: Callable[[], Tensor] = lambda: torch.zeros(())
+        self._asked: Callable[[], Tensor] = lambda: torch.zeros(2)
 
-    def reason(self) -> str:
-        """Return the name of the signal, or ""; every process must call this after every step."""
+    def reached(self, *, look: bool) -> tuple[str, bool]:
+        """Return the name of the signal to stop for, or "", and whether to look at the time budget.
+
+        Every process must call this after every step.
+
+        Args:
+            look: Whether this process asks for a look at the time budget.
+        """
         if processes() == 1:
-            return _name(self.stop.number)
-        before = self._asked()
-        self._asked = largest(torch.tensor(float(self.stop.number), device=self.device))
-        return _name(int(before))
+            return _name(self.stop.number), look
+        number, agreed = self._asked().tolist()
+        self._asked = largest(torch.tensor([self.stop.number, look], dtype=torch.float, device=self.device))
+        return _name(int(number)), bool(agreed)
 
     def settle(self) -> None:
         self._asked()

@@ -14,12 +14,12 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from frossl.augment import Transform
 from frossl.config import Config
-from frossl.data import Dataset, Split, spread
+from frossl.data import Dataset, Source, Split, spread
 from frossl.engine.build import State, build
 from frossl.engine.step import train_step
 from frossl.machine import memory
 from frossl.methods import Method
-from frossl.networks import frozen_batch_norm
+from frossl.networks import Encoder, frozen_batch_norm
 from frossl.types import isolated_rng
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def time_steps(
     state = build(endless, some, fabric, transform, method=copy.deepcopy(method))
     with isolated_rng():
         step_seconds = _step_seconds(state, seconds)
-        image_seconds = _image_seconds(state)
+        image_seconds = time_encoder(state.encoder, few)
     return StepTiming(step_seconds, image_seconds)
 
 
@@ -96,14 +96,21 @@ def _step_seconds(state: State, seconds: float) -> float:
 
 
 @torch.no_grad()
-def _image_seconds(state: State, images: int = 64) -> float:
-    encoder = state.encoder
-    batch = state.to_device(state.loader.source.read(torch.arange(min(images, len(state.loader.source)))))
+def time_encoder(encoder: Encoder, source: Source, *, images: int = 64) -> float:
+    """Return the seconds that an encoder takes for one stored image, in evaluation mode.
+
+    Args:
+        encoder: The encoder, which is left in evaluation mode.
+        source: Images to time it on.
+        images: Number of images.
+    """
+    device = encoder.mean.device
+    batch = source.read(spread(len(source), images)).images.to(device)
     encoder.eval()
-    encoder(batch.images[:2])  # the first pass allocates
+    encoder(batch[:2])  # the first pass allocates
     began = time.perf_counter()
-    encoder(batch.images)
-    _wait_for(state.fabric.device)
+    encoder(batch)
+    _wait_for(device)
     return (time.perf_counter() - began) / len(batch)
 
 

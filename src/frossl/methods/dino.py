@@ -53,15 +53,17 @@ class DINO(Momentum):
         self.warm_temperature, self.temperature_warmup = warm_temperature, temperature_warmup
 
     def inputs(self, gathered: Mapping[str, Tensor], clock: Clock) -> dict[str, Any]:
+        step, total = clock.schedule
         temperature = linear(
-            clock.step,
-            total=round(self.temperature_warmup * clock.total),
+            step,
+            total=round(self.temperature_warmup * total),
             start=self.warm_temperature,
             end=self.objective.options["target_temperature"],
         )
         return {**super().inputs(gathered, clock), "target_temperature": temperature}
 
     def before_update(self, clock: Clock) -> None:
-        if clock.step < self.freeze * clock.total:
+        step, total = clock.schedule
+        if step < self.freeze * total:
             last = self.projector.get_submodule("1")
             last.weight.grad = None

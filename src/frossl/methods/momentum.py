@@ -80,7 +80,8 @@ class Momentum(Method):
 
     def after_update(self, state: dict[str, Tensor], clock: Clock) -> None:
         super().after_update(state, clock)
-        momentum = cosine(clock.step, total=clock.total, start=self.ema, end=self.ema_end)
+        step, total = clock.schedule
+        momentum = cosine(step, total=total, start=self.ema, end=self.ema_end)
         ema_update(self.teacher, self.student(), momentum=momentum)
 
 

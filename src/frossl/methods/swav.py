@@ -61,13 +61,15 @@ class SwAV(Method):
     def inputs(self, gathered: Mapping[str, Tensor], clock: Clock) -> dict[str, Any]:
         """Return the scores of the queue by the current prototypes, without gradient, once it is full."""
         filled = clock.step * gathered["z"].shape[1] >= self.queue_size > 0
-        if not filled or clock.step < self.queue_from * clock.total:
+        step, total = clock.schedule
+        if not filled or step < self.queue_from * total:
             return {}
         with torch.no_grad():
             return {"queue": self.head(self.queue)}
 
     def before_update(self, clock: Clock) -> None:
-        if clock.step < self.freeze * clock.total:
+        step, total = clock.schedule
+        if step < self.freeze * total:
             self.head.weight.grad = None
 
     def after_update(self, state: dict[str, Tensor], clock: Clock) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 
 
-def cosine(step: int, *, total: int, start: float, end: float) -> float:
+def cosine(step: float, *, total: int, start: float, end: float) -> float:
     """Return the value at `step` of half a cosine from `start` at step 0 to `end` at step `total`."""
     done = min(1.0, step / max(1, total))
     return end + (start - end) * 0.5 * (1 + math.cos(math.pi * done))
 
 
-def linear(step: int, *, total: int, start: float, end: float) -> float:
+def linear(step: float, *, total: int, start: float, end: float) -> float:
     """Return the value at `step` of a line from `start` at step 0 to `end` at `total`, constant after."""
     return end if step >= total else start + (end - start) * step / total
 
 
-def warmup_cosine(step: int, *, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
+def warmup_cosine(step: float, *, total: int, warmup: int, peak: float, floor: float = 0.0) -> float:
     """Return the learning rate at `step` of a linear warmup and a cosine decay.
 
     Args:
@@ -33,7 +33,7 @@ def warmup_cosine(step: int, *, total: int, warmup: int, peak: float, floor: flo
 
 
 def warmup_stable_decay(
-    step: int, *, total: int, warmup: int, decay: int, peak: float, floor: float = 0.0
+    step: float, *, total: int, warmup: int, decay: int, peak: float, floor: float = 0.0
 ) -> float:
     """Return the learning rate at `step` of a linear warmup, a constant phase and a linear decay.
 

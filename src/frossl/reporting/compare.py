@@ -311,7 +311,7 @@ IGNORED_SETTINGS = {
     "diagnostics": "has no effect on what is learned",
 }
 """Settings that runs of one arm may differ in, with the reason."""
-BUDGET_SETTINGS = ("train.epochs", "train.steps")
+BUDGET_SETTINGS = ("train.epochs", "train.steps", "train.settlements")
 """Settings that each run with a time budget measures anew; runs of one arm share the budget instead."""
 
 
