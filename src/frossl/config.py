@@ -137,7 +137,13 @@ class Data:
     """Seed that selects the images of `fraction`; it is not the run's seed, so that runs with different seeds
     train on the same images."""
     size: int | None = None
-    """Pixels along each side of decoded images; files are resized to it and cropped to a central square."""
+    """Pixels along the shorter side of decoded images; files are resized to it."""
+    keep_aspect: bool | None = None
+    """Whether views are cropped from whole images, at their own aspect ratios, instead of from their central
+    squares; true for new runs, and false for runs of version 0.1.0."""
+    eval_size: int | None = None
+    """Pixels along the shorter side at which the encoder reads whole images, in evaluation and in use; by
+    default the size of the largest views."""
     max_bad: float = 0.01
     """Largest share of unreadable files that a run tolerates; ten are always tolerated."""
     labels: str | None = None
@@ -152,7 +158,9 @@ class Data:
         _require(self.workers is None or self.workers >= 1, "data.workers", self.workers, "give at least 1")
         _require(0 < self.fraction <= 1, "data.fraction", self.fraction, "give a share, 0 < share ≤ 1")
         _require(0 <= self.max_bad <= 1, "data.max_bad", self.max_bad, "give a share between 0 and 1")
-        _require(self.size is None or self.size >= 4, "data.size", self.size, "give at least 4 pixels")
+        for name in ("size", "eval_size"):
+            value = getattr(self, name)
+            _require(value is None or value >= 4, f"data.{name}", value, "give at least 4 pixels")
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,30 @@ class Batch:
     """Decoded images and their ids, without labels."""
 
     images: Tensor
-    """Images, uint8 (N, C, H, W)."""
+    """Images, uint8 (N, C, H, W); smaller ones are padded on the right and below."""
     ids: Tensor
     """Ids of the images, int64 (N,): their rows in the index."""
+    sizes: Tensor | None = None
+    """Height and width of each image without its padding, int64 (N, 2); None if none is padded."""
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __getitem__(self, rows: Tensor) -> Batch:
+        """Return some of the images, by a mask (N,) or by their rows."""
+        return Batch(self.images[rows], self.ids[rows], None if self.sizes is None else self.sizes[rows])
+
+    def to(self, device: torch.device | str) -> Batch:
+        """Return the batch on a device."""
+        sizes = None if self.sizes is None else self.sizes.to(device)
+        return Batch(self.images.to(device), self.ids.to(device), sizes)
+
+    def unpadded(self) -> list[Tensor]:
+        """Return each image (C, H, W) without its padding."""
+        if self.sizes is None:
+            return list(self.images)
+        sizes = self.sizes.tolist()
+        return [image[:, :height, :width] for image, (height, width) in zip(self.images, sizes, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -139,12 +139,12 @@ def test_a_new_operation_changes_no_view_without_it(kernel, monkeypatch):
 def test_a_new_operation_is_applied_with_its_own_draw_and_after_the_others(with_stripes):
     common = {field.name: getattr(EVERYTHING, field.name) for field in fields(EVERYTHING)}
     spec = StripedSpec(**common, stripe=0.6)
-    chosen, made = planned(spec), make_views(images(), spec, planned(spec)).flatten(0, 1)
+    chosen, made = planned(spec), make_views(Batch(images(), IDS), spec, planned(spec)).flatten(0, 1)
     plain = planned(EVERYTHING)
     assert torch.equal(chosen.box, plain.box)
     for name, parts in plain.parameters.items():
         assert all(map(torch.equal, parts, chosen.parameters[name]))
-    expected = make_views(images(), EVERYTHING, plain).flatten(0, 1)
+    expected = make_views(Batch(images(), IDS), EVERYTHING, plain).flatten(0, 1)
     u = uniforms(seed=5, epoch=2, ids=IDS, views=torch.arange(3), count=202).flatten(0, 1)
     striped = 0
     for p in range(len(expected)):

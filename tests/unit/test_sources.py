@@ -35,10 +35,8 @@ def test_every_kind_of_file_has_the_pixels_that_pillow_gives(kind, decoder, monk
         if plain.mode.startswith("I"):
             plain = Image.fromarray((np.asarray(plain) / 257).round().astype(np.uint8))
         plain = plain.convert("RGB")
-    side = min(plain.size)
-    left, top = (plain.width - side) // 2, (plain.height - side) // 2
-    expected = np.asarray(plain.crop((left, top, left + side, top + side))).transpose(2, 0, 1)
-    difference = np.abs(decode(data, side).astype(int) - expected)
+    expected = np.asarray(plain).transpose(2, 0, 1)
+    difference = np.abs(decode(data, min(plain.size)).astype(int) - expected)
     assert difference.max() <= 2
 
 
@@ -48,7 +46,7 @@ def test_photographs_decoded_at_a_smaller_scale_look_the_same(monkeypatch):
     monkeypatch.setattr(decoding, "simplejpeg", None)
     slow = decode(data, 64)
     with Image.open(io.BytesIO(data)) as image:
-        whole = ImageOps.fit(image.convert("RGB"), (64, 64), Image.Resampling.BICUBIC)
+        whole = image.convert("RGB").resize((90, 64), Image.Resampling.BICUBIC)
     assert np.abs(fast.astype(int) - slow).max() <= 2
     assert np.abs(fast.astype(int) - np.asarray(whole).transpose(2, 0, 1)).max() <= 6
 
@@ -250,7 +248,7 @@ def test_a_jpeg_is_turned_wherever_it_says_so():
     late = turned[:2] + padding + turned[2:]
     expected = decode(turned, 40)
     assert np.abs(decode(late, 40).astype(int) - expected).max() <= 2
-    assert np.abs(decode(plain, 40).astype(int) - expected).max() > 20
+    assert decode(plain, 40).shape == (3, *expected.shape[:0:-1])
 
 
 def test_lists_that_are_no_lists_are_refused(tmp_path):

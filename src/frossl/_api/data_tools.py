@@ -164,14 +164,14 @@ def draw_views(
     """
     source = dataset.train.source
     chosen = spread(len(source), images)
-    batch = source.read(chosen)
+    batch = source.read(chosen, whole=config.data.keep_aspect is True)
     clock, channels = Clock(step=0, total=1, epoch=0, seed=config.train.seed), batch.images.shape[1]
     if transform is None:
         drawn = Augment(config.views, mean=(0.0,) * channels, std=(1.0,) * channels)(batch, clock)
     else:
         own = OwnViews(transform, views=sum(spec.count for spec in config.views))
         drawn = [_stretch_range(views) for views in own(batch, clock)]
-    Image.fromarray(view_sheet(batch.images, drawn).numpy()).save(path)
+    Image.fromarray(view_sheet(batch.unpadded(), drawn).numpy()).save(path)
 
 
 def _stretch_range(views: Tensor) -> Tensor:

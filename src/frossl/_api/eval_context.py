@@ -186,4 +186,4 @@ def encoder_at(config: Config, folder: RunFolder, step: int) -> Encoder:
     backbone = engine.backbone_at(config, folder, step)
     if folder.encoder.is_file():
         return load_encoder(folder.path).with_backbone(backbone)
-    return engine.build_encoder(backbone, open_data(config, make_console(quiet=True)))
+    return engine.build_encoder(backbone, config, open_data(config, make_console(quiet=True)))

@@ -47,17 +47,18 @@ CHUNK_BYTES = 1 << 19
 """Bytes of views made at a time on a CPU, so that they stay in the cache of a core between operations."""
 
 
-def make_views(images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
+def make_views(batch: Batch, spec: ViewSpec, chosen: Plan) -> Tensor:
     """Make views of images with the parameters of a plan.
 
     Args:
-        images: uint8 (N, C, H, W).
+        batch: The images.
         spec: Specification of the views.
         chosen: Plan of V·N views of that specification, in the order (view, image).
 
     Returns:
         Views (V, N, C, S, S), float in [0, 1].
     """
+    images = batch.images
     N, C, P, size = *images.shape[:2], len(chosen.box), spec.size
     which = torch.arange(P, device=images.device) % N
     chunk = P if images.device.type != "cpu" else max(1, CHUNK_BYTES // (4 * C * size * size))
@@ -65,13 +66,15 @@ def make_views(images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
     operations = active_operations(spec)
     for start in range(0, P, chunk):
         rows = slice(start, start + chunk)
-        views[rows] = _apply(operations, images[which[rows]], spec, chosen.rows(rows))
+        views[rows] = _apply(operations, batch[which[rows]], spec, chosen.rows(rows))
     return views.view(-1, N, C, size, size)
 
 
-def _apply(operations: Sequence[Operation], images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
+def _apply(operations: Sequence[Operation], batch: Batch, spec: ViewSpec, chosen: Plan) -> Tensor:
     """Make one view of each image."""
-    views = crop_resize_flip(images, chosen, size=spec.size, interpolation=spec.interpolation)
+    views = crop_resize_flip(
+        batch.images, chosen, size=spec.size, interpolation=spec.interpolation, sizes=batch.sizes
+    )
     for operation in operations:
         views = operation.apply(views, chosen.parameters[operation.name], spec)
     return views
@@ -102,7 +105,7 @@ class Augment:
     @torch.no_grad()
     def __call__(self, batch: Batch, clock: Clock) -> list[Tensor]:
         self._check(batch.images)
-        height, width = batch.images.shape[-2:]
+        height, width = batch.images.shape[-2:] if batch.sizes is None else batch.sizes.unbind(1)
         by_size: dict[int, list[Tensor]] = {}
         first = 0
         for spec in self.specs:
@@ -110,7 +113,7 @@ class Augment:
             first += spec.count
             with one_thread():
                 chosen = plan(spec, batch.ids, numbers, clock, height=height, width=width)
-            by_size.setdefault(spec.size, []).append(self._views(batch.images, spec, chosen))
+            by_size.setdefault(spec.size, []).append(self._views(batch, spec, chosen))
         return [torch.cat(views) if len(views) > 1 else views[0] for views in by_size.values()]
 
     def _check(self, images: Tensor) -> None:
@@ -118,10 +121,11 @@ class Augment:
         if images.dtype != torch.uint8 or len(shape) != 4 or shape[1] != channels:
             raise InputError(f"images are {images.dtype} {shape}; give uint8 (N, {channels}, H, W), 0 to 255")
 
-    def _views(self, images: Tensor, spec: ViewSpec, chosen: Plan) -> Tensor:
+    def _views(self, batch: Batch, spec: ViewSpec, chosen: Plan) -> Tensor:
+        images = batch.images
         in_color = images.device.type == "cpu" and images.shape[1] == 3
         if self.kernel == "numba" and in_color and all(o.compiled for o in active_operations(spec)):
             from frossl.augment.fused import fused_views  # numba is an optional dependency
 
             return fused_views(images, spec, chosen, mean=self.mean, std=self.std)
-        return standardize(make_views(images, spec, chosen), self.mean, self.std)
+        return standardize(make_views(batch, spec, chosen), self.mean, self.std)

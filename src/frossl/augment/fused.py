@@ -64,7 +64,7 @@ def fused_views(
     """Make standardized views with the parameters of a plan, on as many threads as torch has.
 
     Args:
-        images: uint8 (N, 3, H, W) on a CPU.
+        images: uint8 (N, 3, H, W) on a CPU; no crop reaches into the padding of smaller ones.
         spec: Size and interpolation of the views.
         chosen: Parameters of V·N views, in the order (view, image).
         mean: Mean of each channel, for values in [0, 1].
@@ -80,7 +80,8 @@ def fused_views(
     arguments: list[Any] = [chosen.box.numpy()]
     arguments += [part.numpy() for name in COMPILED for part in chosen.parameters[name]]
     arguments += [spec.interpolation == "bicubic", *moments, out]
-    taps = 4 * math.ceil((4 * max(1.0, max(images.shape[-2:]) / size) + 2) / 4)
+    longest = int(chosen.box[:, 2:].max())
+    taps = 4 * math.ceil((4 * max(1.0, longest / size) + 2) / 4)
     views_per_task = max(1, PIXELS_PER_TASK // size**2)
     starts = iter(range(0, P, views_per_task))
 

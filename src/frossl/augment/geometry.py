@@ -12,7 +12,8 @@ from torch import Tensor
 from frossl.augment.plan import Plan
 
 LARGE_IMAGE_SIZE = 80
-"""Image size in pixels from which matrices are slower than a resize by image (docs/decisions.md)."""
+"""Shorter side of images, in pixels, from which matrices are slower than a resize by image
+(docs/decisions.md)."""
 
 
 def _kernel(x: Tensor, interpolation: str) -> Tensor:
@@ -47,7 +48,9 @@ def interpolation_matrices(
     return weights / weights.sum(2, keepdim=True)
 
 
-def crop_resize_flip(images: Tensor, plan: Plan, *, size: int, interpolation: str = "bicubic") -> Tensor:
+def crop_resize_flip(
+    images: Tensor, plan: Plan, *, size: int, interpolation: str = "bicubic", sizes: Tensor | None = None
+) -> Tensor:
     """Crop, resize and flip images with the parameters of a plan.
 
     Large images on a CPU are resized one by one by torch's kernel for bytes, because the matrices are mostly
@@ -58,11 +61,13 @@ def crop_resize_flip(images: Tensor, plan: Plan, *, size: int, interpolation: st
         plan: Parameters of P views; P is a multiple of N.
         size: Size of the views in pixels.
         interpolation: `bicubic` or `bilinear`.
+        sizes: Heights and widths of the images without padding, int64 (N, 2); None if none is padded.
 
     Returns:
         Views (P, C, size, size), float in [0, 1].
     """
-    if images.device.type == "cpu" and max(images.shape[-2:]) >= LARGE_IMAGE_SIZE:
+    shortest = min(images.shape[-2:]) if sizes is None else sizes.min()
+    if images.device.type == "cpu" and shortest >= LARGE_IMAGE_SIZE:
         return _one_by_one(images, plan, size=size, interpolation=interpolation)
     (flip,) = plan.parameters["flip"]
     images = images.float() / 255

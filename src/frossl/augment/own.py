@@ -40,7 +40,7 @@ class OwnViews:
         with _preserved_random_state():
             made = [
                 self._views_of(image, id, clock)
-                for image, id in zip(batch.images.cpu(), batch.ids.tolist(), strict=True)
+                for image, id in zip(batch.to("cpu").unpadded(), batch.ids.tolist(), strict=True)
             ]
         shapes = {tuple(tuple(_check_view(view).shape) for view in views) for views in made}
         if len(shapes) > 1:

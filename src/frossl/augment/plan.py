@@ -60,7 +60,9 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def plan(spec: ViewSpec, ids: Tensor, views: Tensor, clock: Clock, *, height: int, width: int) -> Plan:
+def plan(
+    spec: ViewSpec, ids: Tensor, views: Tensor, clock: Clock, *, height: int | Tensor, width: int | Tensor
+) -> Plan:
     """Draw the parameters of views of images.
 
     The distribution equals that of torchvision's RandomResizedCrop, ColorJitter (random order),
@@ -71,35 +73,48 @@ def plan(spec: ViewSpec, ids: Tensor, views: Tensor, clock: Clock, *, height: in
         ids: Ids of the N images.
         views: Numbers of the V views in the view set.
         clock: Seed and epoch.
-        height: Height of the images in pixels.
-        width: Width of the images in pixels.
+        height: Height of the images in pixels, or of each of them, int64 (N,).
+        width: Width of the images in pixels, or of each of them, int64 (N,).
     """
     operations = [o for o in OPERATIONS.values() if o.compiled or o.active(spec)]
     count = max(draws.stop for draws in (CROP_DRAWS, *(operation.draws for operation in operations)))
     u = uniforms(seed=clock.seed, epoch=clock.epoch, ids=ids, views=views, count=count).flatten(0, 1)
     return Plan(
-        box=_crop_boxes(spec, u, height=height, width=width),
+        box=_crop_boxes(spec, u, *(_of_each(side, u, views) for side in (height, width))),
         parameters={operation.name: operation.parameters(spec, u) for operation in operations},
     )
 
 
-def _crop_boxes(spec: ViewSpec, u: Tensor, *, height: int, width: int) -> Tensor:
-    """Draw ten crops of random area and ratio; return the first that fits, else the largest central crop."""
+def _of_each(side: int | Tensor, u: Tensor, views: Tensor) -> Tensor:
+    """Return the side of the image of each of the P views."""
+    if isinstance(side, Tensor):
+        return side.to(u.device).repeat(len(views))
+    return torch.full((len(u),), side, device=u.device)
+
+
+def _crop_boxes(spec: ViewSpec, u: Tensor, height: Tensor, width: Tensor) -> Tensor:
+    """Draw ten crops of random area and ratio; return the first that fits, else the largest central crop.
+
+    Args:
+        spec: Ranges of area and ratio.
+        u: Random numbers (P, draws).
+        height: Height of the image of each view, int64 (P,).
+        width: Width of the image of each view, int64 (P,).
+    """
     area = spec.scale[0] + u[:, AREA : AREA + CROP_ATTEMPTS] * (spec.scale[1] - spec.scale[0])
     low, high = math.log(spec.ratio[0]), math.log(spec.ratio[1])
     ratio = torch.exp(low + u[:, RATIO : RATIO + CROP_ATTEMPTS] * (high - low))
-    area = area * (height * width)
+    area = area * (height * width)[:, None]
     w, h = (area * ratio).sqrt().round().long(), (area / ratio).sqrt().round().long()
-    fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+    fits = (w > 0) & (w <= width[:, None]) & (h > 0) & (h <= height[:, None])
     first = fits.long().argmax(1, keepdim=True)  # argmax gives the first of the largest
     w, h = w.gather(1, first)[:, 0], h.gather(1, first)[:, 0]
     top = (u[:, TOP] * (height - h + 1)).long()
     left = (u[:, LEFT] * (width - w + 1)).long()
 
-    in_ratio = min(max(width / height, spec.ratio[0]), spec.ratio[1])
-    central_w = min(width, max(1, round(height * in_ratio)))
-    central_h = min(height, max(1, round(width / in_ratio)))
-    central = torch.tensor(
-        [(height - central_h) // 2, (width - central_w) // 2, central_h, central_w], device=u.device
-    )
-    return torch.where(fits.any(1)[:, None], torch.stack([top, left, h, w], dim=1), central)
+    in_ratio = (width / height).clamp(*spec.ratio)
+    central_w = (height * in_ratio).round().long().clamp_min(1).minimum(width)
+    central_h = (width / in_ratio).round().long().clamp_min(1).minimum(height)
+    central = [(height - central_h) // 2, (width - central_w) // 2, central_h, central_w]
+    drawn = torch.stack([top, left, h, w], dim=1)
+    return torch.where(fits.any(1)[:, None], drawn, torch.stack(central, dim=1))

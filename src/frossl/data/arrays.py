@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from frossl.data.dataset import IMAGENET, Dataset, Split, Statistics
+from frossl.data.decode import central_square
 from frossl.data.labels import Labels, named_labels
 from frossl.data.sources import ArraySource
 from frossl.errors import InputError, first_line
@@ -123,8 +124,9 @@ class MappedSource:
     def __len__(self) -> int:
         return self._count
 
-    def read(self, ids: Tensor) -> Batch:
-        return Batch(torch.from_numpy(np.ascontiguousarray(self._images()[ids.numpy()])), ids)
+    def read(self, ids: Tensor, *, whole: bool = False) -> Batch:
+        images = self._images() if whole else central_square(self._images())
+        return Batch(torch.from_numpy(np.ascontiguousarray(images[ids.numpy()])), ids)
 
     def name(self, id: int) -> str:
         return f"image {id}"
@@ -133,7 +135,7 @@ class MappedSource:
         return bytes(self._images()[id])
 
     def subset(self, ids: Tensor) -> ArraySource:
-        return ArraySource(self.read(ids).images)
+        return ArraySource(self.read(ids, whole=True).images)
 
     def bad_files(self) -> dict[str, str]:
         return {}

@@ -57,7 +57,7 @@ class Dataset:
 
     @property
     def size(self) -> int:
-        """Pixels along each side of the training images."""
+        """Pixels along the shorter side of the training images."""
         return self.train.source.size
 
 

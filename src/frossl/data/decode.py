@@ -28,6 +28,9 @@ MAX_PIXELS = 1 << 27
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
 """Formats that are opened, whatever the file name: others run programs (PostScript) or are no photographs."""
 
+MAX_ASPECT_RATIO = 8
+"""Largest ratio of the sides of a decoded image; the ends of longer ones are cut off, to bound memory."""
+
 HEADER_BYTES = 1 << 18
 """Number of bytes that are searched for an orientation tag; larger headers are rare."""
 
@@ -67,14 +70,14 @@ def short_side(data: bytes) -> int:
 
 
 def decode(data: bytes, size: int) -> Pixels:
-    """Decode an image: upright, RGB, its shorter side resized to `size`, cropped to the central square.
+    """Decode an image: upright, RGB, its shorter side resized to `size`.
 
     Args:
         data: Bytes of the encoded image.
-        size: Pixels along each side of the result.
+        size: Pixels along the shorter side of the result.
 
     Returns:
-        Pixels, uint8 (3, size, size).
+        Pixels, uint8 (3, H, W).
 
     Raises:
         BadFile: If the bytes cannot be decoded.
@@ -82,12 +85,29 @@ def decode(data: bytes, size: int) -> Pixels:
     try:
         image = _by_simplejpeg(data, size) if simplejpeg is not None else None
         upright = _by_pillow(data, size) if image is None else image
-        square = ImageOps.fit(upright, (size, size), Image.Resampling.BICUBIC)
+        resized = _resize(upright, size)
     except BadFile:
         raise
     except Exception as error:  # hostile files make decoders raise almost anything
         raise BadFile(_reason(error)) from None
-    return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
+    return np.ascontiguousarray(np.asarray(resized).transpose(2, 0, 1))
+
+
+def central_square(images: Pixels) -> Pixels:
+    """Return the central square of images (…, H, W), as a view."""
+    height, width = images.shape[-2:]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    return images[..., top : top + side, left : left + side]
+
+
+def _resize(image: Image.Image, size: int) -> Image.Image:
+    """Scale the shorter side to `size`, without the ends of an image beyond the largest aspect ratio."""
+    short = min(image.size)
+    width, height = (min(side, MAX_ASPECT_RATIO * short) for side in image.size)
+    left, top = (image.width - width) / 2, (image.height - height) / 2
+    shape = (round(width * size / short), round(height * size / short))
+    return image.resize(shape, Image.Resampling.BICUBIC, box=(left, top, left + width, top + height))
 
 
 def _by_simplejpeg(data: bytes, size: int) -> Image.Image | None:

@@ -77,6 +77,7 @@ class Loader:
         max_steps: Step at which the iteration ends early; the clock's total stays the same.
         rank: Number of this process.
         processes: Number of processes.
+        whole: Whether images are read at their own aspect ratios instead of as central squares.
     """
 
     def __init__(
@@ -91,8 +92,9 @@ class Loader:
         max_steps: int | None = None,
         rank: int = 0,
         processes: int = 1,
+        whole: bool = True,
     ):
-        self.source, self.seed = source, seed
+        self.source, self.seed, self.whole = source, seed, whole
         self.rank, self.processes = rank, processes
         self.batch_size = min(batch_size, len(source))
         self.steps_per_epoch = steps_per_epoch(len(source), batch_size)
@@ -134,6 +136,7 @@ class Loader:
             step = start
             while step < self.last:  # which may change between batches
                 while len(pending) <= READ_AHEAD and step + len(pending) < self.last:
-                    pending.append(reader.submit(self.source.read, self.share(step + len(pending))))
+                    ids = self.share(step + len(pending))
+                    pending.append(reader.submit(self.source.read, ids, whole=self.whole))
                 yield pending.popleft().result(), self.clock(step)
                 step += 1

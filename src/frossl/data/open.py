@@ -31,7 +31,10 @@ DEFAULT_MAX_BAD = 0.01
 
 
 class DataSettings(TypedDict, total=False):
-    """Settings of a data set beside its source; see `open_dataset`."""
+    """Settings of a data set beside its source; see `open_dataset`.
+
+    Those of a run's `Data` that are about its views and its encoder may be among them; they change nothing.
+    """
 
     root: str | Path | None
     fraction: float
@@ -41,6 +44,8 @@ class DataSettings(TypedDict, total=False):
     labels: str | Path | None
     test: str | Path | None
     workers: int | None
+    keep_aspect: bool | None
+    eval_size: int | None
 
 
 def open_dataset(
@@ -60,8 +65,8 @@ def open_dataset(
         root: Folder that holds a data set given by name.
         fraction: Share of every class that is used for training.
         fraction_seed: Seed that selects the images of `fraction`.
-        size: Pixels along each side that images of files are resized to; by default their typical size, at
-            most `largest`. Arrays keep their size.
+        size: Pixels along the shorter side that images of files are resized to; by default their typical
+            size, at most `largest`. Arrays keep their size.
         largest: Largest default size.
         max_bad: Largest share of unreadable files; see `FileSource`.
         labels: CSV file with the columns `path` and `label`, in place of class folders.
@@ -169,7 +174,7 @@ def listed_dataset(
 
     Args:
         paths: Paths of the images.
-        size: Pixels along each side that images are resized to; by default their typical size.
+        size: Pixels along the shorter side that images are resized to; by default their typical size.
         largest: Largest default size.
         max_bad: Largest share of unreadable files; see `FileSource`.
     """

@@ -1,7 +1,8 @@
-"""Packs: folders with every image decoded to raw pixels of one size, read by memory map.
+"""Packs: folders with every image decoded to raw pixels, its shorter side of one size, read by memory map.
 
 pack.json    version, number of images, their size, a checksum; written last
-images.bin   uint8 (N, C, S, S), one image after the other
+images.bin   uint8 (C, H, W), one image after the other
+sizes.bin    int32 (N, 2), their heights and widths; packs of version 1 have squares only, and no such file
 names.npz    names of the files that the images come from
 labels.npy   labels, if there are any
 test/        the same files for the test split, if there is one
@@ -16,7 +17,7 @@ import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -25,16 +26,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from frossl.data.dataset import Dataset, Split, Statistics
+from frossl.data.decode import Pixels, central_square
 from frossl.data.labels import Labels
 from frossl.data.mmap import Names
-from frossl.data.sources import Source
+from frossl.data.sources import Source, padded_batch
 from frossl.errors import InputError, first_line
 from frossl.runs.folder import remove_if_empty, write_atomically
 from frossl.runs.lock import FolderLock, contents, remove_abandoned
 from frossl.types import Batch
 
-VERSION = 1
+VERSION = 2
 """Version of the format, in pack.json."""
+READABLE_VERSIONS = (1, 2)
+BYTES_PER_SIZE = 8
+"""Bytes of the height and width of an image in sizes.bin."""
 BLOCK_SIZE = 256
 """Number of images that are written at a time."""
 
@@ -85,37 +90,71 @@ class PackedSource:
     def __init__(self, folder: Path, rows: NDArray[np.int64] | None = None) -> None:
         self.folder, known = folder, _read_description(folder)
         self.size, self.channels, self.digest = known["size"], known["channels"], known["digest"]
-        file, shape = folder / "images.bin", (known["images"], self.channels, self.size, self.size)
-        if not file.is_file() or file.stat().st_size != math.prod(shape):
-            raise InputError(f"{file} is gone or cut off; pack the images again")
-        self._images: NDArray[np.uint8] = np.memmap(file, np.uint8, "r", shape=shape)
+        self._sizes = _read_sizes(folder, known)
+        self._pixels, self._ends = _map_pixels(folder, self._sizes, self.channels)
         try:
             self._names = Names.read(folder / "names.npz")
             if len(self._names) != known["images"]:
                 raise ValueError(f"{len(self._names)} names for {known['images']} images")
         except (OSError, ValueError) as error:
             raise InputError(f"{folder / 'names.npz'} is damaged ({error}); pack the images again") from None
-        self._rows = np.arange(len(self._images)) if rows is None else rows
+        self._same_size = bool((self._sizes == self._sizes[0]).all())
+        self._rows = np.arange(len(self._sizes)) if rows is None else rows
         if rows is not None:
             self.digest = hashlib.sha256(self.digest.encode() + rows.tobytes()).hexdigest()
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def read(self, ids: Tensor) -> Batch:
-        return Batch(torch.from_numpy(self._images[self._rows[ids.numpy()]]), ids)
+    def read(self, ids: Tensor, *, whole: bool = False) -> Batch:
+        rows = self._rows[ids.numpy()]
+        if self._same_size:  # one indexing operation is several times faster than a loop
+            images = self._pixels.reshape(len(self._sizes), self.channels, *self._sizes[0])
+            return Batch(torch.from_numpy((images if whole else central_square(images))[rows]), ids)
+        read = [self._image(row) for row in rows]
+        if whole:
+            return padded_batch(read, ids)
+        return Batch(torch.from_numpy(np.stack([*map(central_square, read)])), ids)
 
     def name(self, id: int) -> str:
         return self._names[int(self._rows[id])]
 
     def content(self, id: int) -> bytes:
-        return bytes(self._images[self._rows[id]])
+        return bytes(self._image(self._rows[id]))
 
     def subset(self, ids: Tensor) -> PackedSource:
         return PackedSource(self.folder, self._rows[ids.numpy()])
 
     def bad_files(self) -> dict[str, str]:
         return {}
+
+    def _image(self, row: int) -> Pixels:
+        shape = (self.channels, *self._sizes[row].tolist())
+        end = int(self._ends[row])
+        return self._pixels[end - math.prod(shape) : end].reshape(shape)
+
+
+def _read_sizes(folder: Path, known: dict[str, Any]) -> NDArray[np.int32]:
+    """Return the heights and widths (N, 2) of the images of a pack."""
+    images, size = known["images"], known["size"]
+    if known["version"] == 1:
+        return np.broadcast_to(np.int32(size), (images, 2))
+    file = folder / "sizes.bin"
+    sizes = np.fromfile(file, np.int32) if file.is_file() else np.empty(0, np.int32)
+    if len(sizes) != 2 * images or (sizes.reshape(-1, 2).min(1) != size).any():
+        raise InputError(f"{file} is gone or damaged; pack the images again")
+    return sizes.reshape(-1, 2)
+
+
+def _map_pixels(
+    folder: Path, sizes: NDArray[np.int32], channels: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Memory-map the pixels of a pack; return them, and the place after the last of each image."""
+    file = folder / "images.bin"
+    ends = np.cumsum(sizes.astype(np.int64).prod(1) * channels)
+    if not file.is_file() or file.stat().st_size != ends[-1]:
+        raise InputError(f"{file} is gone or cut off; pack the images again")
+    return np.memmap(file, np.uint8, "r"), ends
 
 
 def is_packed(folder: Path) -> bool:
@@ -153,7 +192,8 @@ def _read_description(folder: Path) -> dict[str, Any]:
         known: dict[str, Any] = json.loads((folder / "pack.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{folder / 'pack.json'} cannot be read ({error}); pack the images again") from None
-    if not isinstance(known, dict) or known.get("version") != VERSION or not known.keys() >= PACK_KEYS.keys():
+    readable = isinstance(known, dict) and known.get("version") in READABLE_VERSIONS
+    if not readable or not known.keys() >= PACK_KEYS.keys():
         raise InputError(f"{folder} was packed by another version of frossl; pack the images again")
     for name, fits in PACK_KEYS.items():
         if not fits(known[name]):
@@ -175,7 +215,7 @@ def pack(data: Dataset, out: Path, *, progress: Progress | None = None) -> None:
         progress: Callback that receives the numbers of images done and of all images.
 
     Raises:
-        InputError: If the folder holds something else or other images, or the images are not square.
+        InputError: If the folder holds something else or other images.
     """
     _check_free(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -191,10 +231,6 @@ def _pack(data: Dataset, out: Path, progress: Progress | None) -> None:
         remove_abandoned(folder)
     splits = {out: data.train, **({out / "test": data.test} if data.test is not None else {})}
     total, before = sum(len(split.source) for split in splits.values()), 0
-    for split in splits.values():
-        height, width = split.source.read(torch.arange(1)).images.shape[-2:]
-        if height != width:
-            raise InputError(f"the images have {height} × {width} pixels; squares are packed")
     for folder, split in splits.items():
 
         def report(done: int, before: int = before) -> None:
@@ -215,19 +251,19 @@ def _pack_split(split: Split, folder: Path, statistics: Statistics, report: Call
     begun = _read_progress(folder, source)
     written = begun["done"] - len(begun["left_out"])
     _write_json(folder / "begun.json", begun)
-    with (folder / "images.bin").open("r+b" if written else "wb") as file:
-        file.truncate(written * source.channels * source.size**2)
-        file.seek(0, os.SEEK_END)
+    images_file = _open_at(folder / "images.bin", begun["bytes"])
+    with images_file, _open_at(folder / "sizes.bin", written * BYTES_PER_SIZE) as sizes_file:
         for start in range(begun["done"], len(source), BLOCK_SIZE):
             ids = torch.arange(start, min(start + BLOCK_SIZE, len(source)))
-            batch = source.read(ids)
+            batch = source.read(ids, whole=True)
             readable = batch.ids == ids  # another id replaces that of an unreadable file
-            pixels = batch.images[readable].numpy().tobytes()
-            file.write(pixels)
-            file.flush()
-            os.fsync(file.fileno())
+            images = [image.numpy() for image in batch[readable].unpadded()]
+            pixels = b"".join(image.tobytes() for image in images)
+            _append(images_file, pixels)
+            _append(sizes_file, np.array([image.shape[1:] for image in images], np.int32).tobytes())
             begun["left_out"] += ids[~readable].tolist()
             begun |= {"done": start + len(ids), "checksum": zlib.crc32(pixels, begun["checksum"])}
+            begun["bytes"] += len(pixels)
             _write_json(folder / "begun.json", begun)
             report(begun["done"])
     kept = sorted(set(range(len(source))) - set(begun["left_out"]))
@@ -250,9 +286,30 @@ def _pack_split(split: Split, folder: Path, statistics: Statistics, report: Call
     (folder / "begun.json").unlink()
 
 
+def _open_at(path: Path, size: int) -> IO[bytes]:
+    """Open a file to append after its first `size` bytes; the rest is cut off."""
+    file = path.open("r+b" if size else "wb")
+    file.truncate(size)
+    file.seek(0, os.SEEK_END)
+    return file
+
+
+def _append(file: IO[bytes], content: bytes) -> None:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
+
+
 def _read_progress(folder: Path, source: Source) -> dict[str, Any]:
     """Return how far an interrupted pack of the same images came; from the start if there is none."""
-    fresh = {"source": source.digest, "size": source.size, "done": 0, "checksum": 0, "left_out": []}
+    fresh = {
+        "source": source.digest,
+        "size": source.size,
+        "done": 0,
+        "bytes": 0,
+        "checksum": 0,
+        "left_out": [],
+    }
     try:
         found: dict[str, Any] = json.loads((folder / "begun.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -265,9 +322,10 @@ def _read_progress(folder: Path, source: Source) -> dict[str, Any]:
         return fresh
     if (found["source"], found["size"]) != (source.digest, source.size):
         return fresh
-    file = folder / "images.bin"
-    written = (found["done"] - len(found["left_out"])) * source.channels * source.size**2
-    return found if file.is_file() and file.stat().st_size >= written else fresh
+    written = (found["done"] - len(found["left_out"])) * BYTES_PER_SIZE
+    needed = {folder / "images.bin": found["bytes"], folder / "sizes.bin": written}
+    there = all(file.is_file() and file.stat().st_size >= size >= 0 for file, size in needed.items())
+    return found if there else fresh
 
 
 def _is_progress(found: dict[str, Any], images: int) -> bool:

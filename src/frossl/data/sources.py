@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Protocol
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from frossl.data.decode import BadFile, Pixels, decode, short_side
+from frossl.data.decode import BadFile, Pixels, central_square, decode, short_side
 from frossl.data.files import Files, SubsetFiles
 from frossl.data.mmap import Names
 from frossl.errors import InputError, TrainingError
@@ -55,8 +56,13 @@ class Source(Protocol):
     def __len__(self) -> int:
         """Return the number of images."""
 
-    def read(self, ids: Tensor) -> Batch:
-        """Read images by id; the ids of the batch differ where unreadable files were replaced."""
+    def read(self, ids: Tensor, *, whole: bool = False) -> Batch:
+        """Read images by id; the ids of the batch differ where unreadable files were replaced.
+
+        Args:
+            ids: The ids.
+            whole: Read images at their own aspect ratios instead of their central squares.
+        """
 
     def name(self, id: int) -> str:
         """Return the name of an image, for messages."""
@@ -91,8 +97,9 @@ class ArraySource:
     def __len__(self) -> int:
         return len(self.images)
 
-    def read(self, ids: Tensor) -> Batch:
-        return Batch(torch.from_numpy(self.images.numpy()[ids.numpy()]), ids)
+    def read(self, ids: Tensor, *, whole: bool = False) -> Batch:
+        images = self.images.numpy()
+        return Batch(torch.from_numpy((images if whole else central_square(images))[ids.numpy()]), ids)
 
     def name(self, id: int) -> str:
         return f"image {id}"
@@ -108,13 +115,13 @@ class ArraySource:
 
 
 class FileSource:
-    """Source of files that are decoded when they are read, resized and cropped to squares.
+    """Source of files that are decoded and resized when they are read.
 
     An unreadable file is replaced by the next readable one in the index, whose id the batch then has.
 
     Args:
         files: The encoded images.
-        size: Pixels along each side of the decoded images.
+        size: Pixels along the shorter side of the decoded images.
         max_bad: Largest share of unreadable files before a TrainingError is raised; the first ten are always
             tolerated.
         workers: Number of threads that decode; by default one for each core.
@@ -140,15 +147,18 @@ class FileSource:
         self._pool = ThreadPoolExecutor(workers or cores().workers, thread_name_prefix="decode")
         fits = len(self) * 3 * size * size <= DECODED_CACHE_BYTES
         self._cache: list[Pixels | None] | None = [None] * len(self) if keep and fits else None
+        self._cached_bytes = 0
 
     def __len__(self) -> int:
         return len(self.files.names)
 
-    def read(self, ids: Tensor) -> Batch:
+    def read(self, ids: Tensor, *, whole: bool = False) -> Batch:
         self._check_bad_files()
         read = list(self._pool.map(self._first_good, ids.tolist()))
         images, good = zip(*read, strict=True)
-        return Batch(torch.from_numpy(np.stack(images)), torch.tensor(good))
+        if whole:
+            return padded_batch(images, torch.tensor(good))
+        return Batch(torch.from_numpy(np.stack([*map(central_square, images)])), torch.tensor(good))
 
     def name(self, id: int) -> str:
         return self.files.names[id]
@@ -177,8 +187,9 @@ class FileSource:
             except BadFile as bad:
                 self._add_bad(i, str(bad))
                 continue
-            if self._cache is not None:
+            if self._cache is not None and self._cached_bytes < DECODED_CACHE_BYTES:
                 self._cache[i] = image
+                self._cached_bytes += image.nbytes
             return image, i
         raise TrainingError(f"none of the {len(self)} files can be read as an image; look at one of them")
 
@@ -197,6 +208,20 @@ class FileSource:
             f"{count} of {len(self)} files cannot be read, such as {self.files.names[i]!r} ({reason}); "
             "fix or remove the files in bad_files.txt, or allow more with --max-bad"
         )
+
+
+def padded_batch(images: Sequence[Pixels], ids: Tensor) -> Batch:
+    """Return a batch of images (C, H, W) of any sizes, padded if these differ.
+
+    One dense tensor serves every kernel and device; memory that is only padding is not touched on a CPU.
+    """
+    sizes = np.array([image.shape[-2:] for image in images])
+    if (sizes == sizes[0]).all():
+        return Batch(torch.from_numpy(np.stack(images)), ids)
+    padded = np.zeros((len(images), len(images[0]), *sizes.max(0)), np.uint8)
+    for place, image in zip(padded, images, strict=True):
+        place[:, : image.shape[1], : image.shape[2]] = image
+    return Batch(torch.from_numpy(padded), ids, torch.from_numpy(sizes))
 
 
 def spread(images: int, count: int) -> Tensor:

@@ -91,7 +91,7 @@ class State:
         set_lr(self.optimizer, self.lr(clock))
 
     def to_device(self, batch: Batch) -> Batch:
-        return Batch(self.fabric.to_device(batch.images), self.fabric.to_device(batch.ids))
+        return Batch(*map(self.fabric.to_device, (batch.images, batch.ids, batch.sizes)))
 
 
 def build_method(config: Config, *, pretrained: bool = True) -> Method:
@@ -144,7 +144,8 @@ def _seeded_backbone(config: Config, *, pretrained: bool) -> nn.Module:
 def _try_out(backbone: nn.Module, config: Config) -> None:
     """Run the backbone once on every image size, since some architectures accept certain sizes only."""
     backbone.eval()
-    for size in {spec.size for spec in config.views} | {config.data.size or 32}:
+    sizes = {spec.size for spec in config.views} | {config.data.eval_size or config.data.size or 32}
+    for size in sizes:
         try:
             backbone(torch.zeros(1, config.network.channels or 3, size, size))
         except Exception as error:
@@ -187,6 +188,7 @@ def build(
         max_steps=max_steps(),
         rank=fabric.global_rank,
         processes=fabric.world_size,
+        whole=config.data.keep_aspect is True,
     )
     if fabric.world_size > 1 and fabric.device.type == "cuda":
         method = synchronized(method)
@@ -197,7 +199,7 @@ def build(
     guard = Guard(fabric.device)
     optimizer = _optimizer(method, config, lr=config.optim.lr(loader.batch_size), maskable=guard.masked)
     augment = build_views(config, data, transform)
-    encoder = build_encoder(method.encoder, data).to(fabric.device)
+    encoder = build_encoder(method.encoder, config, data).to(fabric.device)
     monitor = Monitor(config.diagnostics, data, method, encoder)
     stopwatch = Stopwatch(fabric.device)
     return State(
@@ -205,10 +207,13 @@ def build(
     )
 
 
-def build_encoder(backbone: nn.Module, data: Dataset) -> Encoder:
-    """Put a backbone behind the preprocessing that its images need."""
+def build_encoder(backbone: nn.Module, config: Config, data: Dataset) -> Encoder:
+    """Put a backbone behind the preprocessing that its images need.
+
+    Runs of version 0.1.0 read images at the size at which they are stored.
+    """
     mean, std = data.statistics
-    return Encoder(backbone, size=data.size, mean=mean, std=std)
+    return Encoder(backbone, size=config.data.eval_size or data.size, mean=mean, std=std)
 
 
 def build_views(config: Config, data: Dataset, transform: Transform | None = None) -> Views:

@@ -14,6 +14,7 @@ import torch
 from frossl.augment import OwnViews, Transform, share_out, view_set
 from frossl.config import (
     Config,
+    Data,
     Device,
     Network,
     Objective,
@@ -95,7 +96,7 @@ def settle(
     specs = _settle_views(config, data, device, views, transform)
     return replace(
         config,
-        data=replace(config.data, size=data.size),
+        data=_settle_data(config.data, data, max(spec.size for spec in specs)),
         objective=_settle_objective(config.objective, specs),
         network=_settle_network(config.network, data, device, max(spec.size for spec in specs)),
         train=_settle_train(config.train, data, device),
@@ -114,7 +115,8 @@ def _settle_views(
         if count < 2:
             raise InputError(f"views = {count}; views of one image are compared, so give at least 2")
         own = OwnViews(transform, views=count)
-        specs = own.specs(data.train.source.read(torch.arange(1)))
+        whole = config.data.keep_aspect is not False
+        specs = own.specs(data.train.source.read(torch.arange(1), whole=whole))
     elif not specs:
         specs = view_set(config.view_set or DEFAULT_VIEW_SET, size=view_size(data.size, device), views=views)
     elif views is not None:
@@ -122,6 +124,15 @@ def _settle_views(
     if sum(spec.count for spec in specs) < 2:
         raise InputError("the views add up to one; views of one image are compared, so give at least 2")
     return specs
+
+
+def _settle_data(given: Data, data: Dataset, view_size: int) -> Data:
+    return replace(
+        given,
+        size=data.size,
+        keep_aspect=True if given.keep_aspect is None else given.keep_aspect,
+        eval_size=given.eval_size or view_size,
+    )
 
 
 def _settle_objective(objective: Objective, specs: tuple[ViewSpec, ...]) -> Objective:

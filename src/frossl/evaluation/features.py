@@ -66,7 +66,7 @@ def bag_of_features(encoder: Encoder, images: Labelled, view: ViewSpec, *, crops
         total = torch.zeros(())
         for crop in range(crops):  # one at a time, to bound memory
             chosen = plan(spec, batch.ids, torch.tensor([crop]), clock, height=height, width=width)
-            (view,) = standardize(make_views(batch.images, spec, chosen), mean, std)
+            (view,) = standardize(make_views(batch, spec, chosen), mean, std)
             total = total + encoder.backbone(view)
         return total / crops
 

@@ -12,7 +12,7 @@ from frossl.augment import Augment, ViewSpec
 from frossl.config import ViewKernel
 from frossl.evaluation.split import Labelled
 from frossl.networks import Encoder
-from frossl.types import Batch, Clock
+from frossl.types import Clock
 
 Progress = Callable[[int, int], None]
 """Callback with the number of steps done and their total."""
@@ -55,10 +55,9 @@ class SupervisedData:
                 clock = Clock(epoch * batches + number, total=total, epoch=epoch, seed=self.seed)
                 if clock.step == self.max_steps:
                     return
-                batch = images.source.read(images.ids[rows])
+                batch = images.source.read(images.ids[rows], whole=True)
                 readable = batch.ids == images.ids[rows]  # sources replace unreadable files by other images
-                loaded = Batch(batch.images[readable].to(device), batch.ids[readable].to(device))
-                (views,) = crop(loaded, clock)
+                (views,) = crop(batch[readable].to(device), clock)
                 yield views[0], images.labels[rows][readable].to(device), clock
                 if self.progress is not None:
                     self.progress(clock.step + 1, total)

@@ -30,7 +30,7 @@ from frossl.data.dataset import IMAGENET
 from frossl.engine.step import train_step
 from frossl.objectives import OBJECTIVES
 from frossl.recipes import recipe
-from frossl.types import Clock, isolated_rng
+from frossl.types import Batch, Clock, isolated_rng
 
 LOSS_SHAPES = ((3, 24, 12), (3, 12, 24))
 """Shapes (V, N, D) with more images than columns and fewer: many objectives use the smaller Gram matrix."""
@@ -144,9 +144,8 @@ def views(device: Device) -> SelfTestResult:
 
             found = fused_views(images, spec, chosen, mean=(0.0,) * 3, std=(1.0,) * 3)
         else:
-            found = standardize(
-                make_views(images.to(device), spec, chosen.to(device)), (0.0,) * 3, (1.0,) * 3
-            )
+            batch = Batch(images, ids).to(device)
+            found = standardize(make_views(batch, spec, chosen.to(device)), (0.0,) * 3, (1.0,) * 3)
         error = _magnitude((found.cpu().double().flatten(0, 1) - exact)[certain].abs().max())
         as_bytes = kernel == "torch" and device == "cpu" and stored >= LARGE_IMAGE_SIZE
         allowed = MAX_ROUNDED_PIXEL_ERROR if as_bytes else MAX_PIXEL_ERROR
