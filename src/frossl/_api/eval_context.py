@@ -93,6 +93,18 @@ class EvalContext:
         return cls(folder, config, step, dataset.name, split, encoders, identity)
 
     @property
+    def note(self) -> str:
+        """Origin of the test images, and what the encoders see of them."""
+        sizes = {encoder.size for encoder in self.encoders.values()}
+        others = ", ".join(
+            f"{row} {encoder.size} px"
+            for row, encoder in self.encoders.items()
+            if row not in ("trained", "untrained")
+        )
+        at = f"{self.encoders['trained'].size} px" + (f" ({others})" if len(sizes) > 1 else "")
+        return f"{self.split.note}; encoders see the central square at {at}"
+
+    @property
     def device(self) -> Device:
         """Device to evaluate on."""
         return measuring_device(self.config)

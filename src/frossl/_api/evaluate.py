@@ -152,7 +152,7 @@ def _score_features(
             for row, tensors in features[protocol.crops].items():
                 scores[row] = settled.accuracy(*tensors)
                 bar.update(done := done + 1, total)
-            evaluation = Evaluation(settled.name + suffix, split.note, scores, protocol)
+            evaluation = Evaluation(settled.name + suffix, context.note, scores, protocol)
             evaluations[protocol] = context.save(evaluation)
     return evaluations
 
@@ -198,7 +198,7 @@ def _train_and_score(context: EvalContext, protocol: TrainingProtocol, *, quiet:
                 progress=bar.update,
             )
             scores[row] = protocol.accuracy(encoder, context.split, supervised)
-    return context.save(Evaluation(protocol.name, context.split.note, scores, protocol))
+    return context.save(Evaluation(protocol.name, context.note, scores, protocol))
 
 
 def _measure_one(

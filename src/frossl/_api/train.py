@@ -478,7 +478,8 @@ def _announce(
     if config.train.device == "cpu" and config.train.precision == "bf16-mixed" and not has_bfloat16():
         print_lines(
             console,
-            "this CPU has no instructions for bfloat16, so steps are slow; a new run would use float32",
+            "this CPU has no instructions for bfloat16, so steps are slow; start runs with "
+            "--precision 32-true",
         )
     if config.train.device == "cpu" and (config.train.threads or 1) > cores().workers:
         print_lines(

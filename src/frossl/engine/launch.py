@@ -78,6 +78,7 @@ def open_fabric(train: Train, *, devices: int, num_nodes: int) -> Fabric:
     from lightning_fabric.plugins.environments.lightning import LightningEnvironment
     from lightning_fabric.strategies.ddp import DDPStrategy
 
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces processes and precision
     one = devices * num_nodes == 1
     return Fabric(
         accelerator=train.device or "cpu",
@@ -96,7 +97,6 @@ def launch(train: Train) -> Fabric:
     """
     from lightning_fabric.utilities.exceptions import MisconfigurationException
 
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces every process
     devices, num_nodes = process_counts(train)
     wanted = devices * num_nodes
     if dist.is_initialized() and dist.get_world_size() != wanted:

@@ -101,7 +101,7 @@ class Plan:
         stages = f", {network.stages} stages" if network.stages else ""
         rows = {
             "images": f"{self.images:,} images of {config.data.size} px from {config.data.source}; {labels}",
-            "views": sizes,
+            "views": f"{sizes}; the encoder reads images at {config.data.eval_size} px",
             "network": f"{method_title(config.objective.method)}, {network.backbone} "
             f"(width {network.width:g}, stem {network.stem}{stages}, "
             f"{self.parameters / 1e6:.2f} M parameters)",

@@ -47,7 +47,8 @@ def model_card(encoder: Encoder, spec: EncoderSpec, folder: RunFolder, format: s
         f"{encoder.num_features} features",
         "method": f"{_method(config)}, {sum(view.count for view in config.views)} views of "
         f"{', '.join(dict.fromkeys(f'{view.size} px' for view in config.views))}",
-        "images": f"{provenance['images']:,} of {plain(Path(config.data.source).name)}, at {spec.size} px",
+        "images": f"{provenance['images']:,} of {plain(Path(config.data.source).name)}, "
+        f"at {config.data.size} px",
         "training": f"{status.step:,} steps of {config.train.batch_size} images from {initial}, "
         f"{seconds / 60:.1f} minutes on {_machine(config, provenance)}, seed {config.train.seed}",
         "made with": ", ".join(
