@@ -17,8 +17,12 @@ _, channels, size, _ = session.get_inputs()[0].shape
 def prepared(path: str) -> np.ndarray:
     opened = Image.open(path, formats=["JPEG", "PNG", "WEBP", "BMP", "TIFF"])  # no PostScript
     image = ImageOps.exif_transpose(opened).convert("RGB" if channels == 3 else "L")
-    square = ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC)
-    return np.asarray(square).reshape(size, size, channels).transpose(2, 0, 1)
+    width, height = (round(side * size / min(image.size)) for side in image.size)
+    pixels = np.asarray(image.resize((width, height), Image.Resampling.BICUBIC)).reshape(
+        height, width, channels
+    )
+    left, top = (width - size) // 2, (height - size) // 2
+    return pixels[top : top + size, left : left + size].transpose(2, 0, 1)  # the central square
 
 
 (features,) = session.run(None, {"images": np.stack([prepared(path) for path in sys.argv[2:]])})

@@ -259,11 +259,11 @@ class FroSSLEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _source(self, X: Any) -> Source:
         """Return the images to compute features of."""
         if isinstance(X, (str, os.PathLike)):
-            return open_dataset(os.fspath(X), size=self.encoder_.size, max_bad=1.0).train.source
+            return open_dataset(os.fspath(X), size=self.config_.data.size, max_bad=1.0).train.source
         paths = _paths(X)
         if paths is None:
             return ArraySource(self._images(X, fitting=False))
-        return listed_dataset(paths, size=self.encoder_.size, max_bad=1.0).train.source
+        return listed_dataset(paths, size=self.config_.data.size, max_bad=1.0).train.source
 
     def _images(self, X: Any, *, fitting: bool) -> torch.Tensor:
         """Return arrays as uint8 (N, C, H, W); a fit stores the shape and range, `transform` applies them."""

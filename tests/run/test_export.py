@@ -62,6 +62,10 @@ def lively(design: EncoderSpec) -> frossl.networks.Encoder:
     return encoder.eval()
 
 
+SIZE = 20
+"""Pixels of the views of the runs below, at which their encoders read images."""
+
+
 def images_for(design: EncoderSpec, count: int = 3, *, seed: int = 0) -> torch.Tensor:
     shape = (count, len(design.mean), design.size, design.size)
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
@@ -161,7 +165,7 @@ def test_torchvision_loads_it_strictly(whole):
     model.load_state_dict(load_file(file), strict=True)
     model.fc = torch.nn.Identity()
     encoder = load_encoder(whole)
-    prepared = encoder.preprocess(torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8))
+    prepared = encoder.preprocess(torch.randint(0, 256, (4, 3, SIZE, SIZE), dtype=torch.uint8))
     with torch.no_grad():
         torch.testing.assert_close(model.eval()(prepared), encoder.backbone(prepared))
 
@@ -184,7 +188,7 @@ def test_onnx_takes_any_batch(changed, tmp_path):
     ]
     session, encoder = onnxruntime.InferenceSession(file), load_encoder(changed)
     for count in (1, 2, 7, 64):
-        images = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8)
+        images = torch.randint(0, 256, (count, 3, SIZE, SIZE), dtype=torch.uint8)
         (features,) = session.run(None, {"images": images.numpy()})
         with torch.no_grad():
             expected = encoder(images).numpy()
@@ -221,7 +225,7 @@ def test_serving_needs_neither_torch_nor_frossl(changed, photos, tmp_path):
     served = torch.tensor([[float(x) for x in line.split()] for line in printed.splitlines()])
     from frossl.data import open_dataset
 
-    source = open_dataset(str(photos), size=32).train.source
+    source = open_dataset(str(photos), size=SIZE).train.source
     names = [str(photos / source.name(i)) for i in range(len(source))]
     with torch.no_grad():
         own = load_encoder(changed)(source.read(torch.arange(len(source))).images)
@@ -231,7 +235,7 @@ def test_serving_needs_neither_torch_nor_frossl(changed, photos, tmp_path):
 
 def test_torch_export_is_loaded_without_frossl(changed, tmp_path):
     file = frossl.export(changed, format="torch-export", out=tmp_path / "pt2")
-    images = torch.randint(0, 256, (5, 3, 32, 32), dtype=torch.uint8)
+    images = torch.randint(0, 256, (5, 3, SIZE, SIZE), dtype=torch.uint8)
     np.save(tmp_path / "images.npy", images.numpy())
     script = tmp_path / "load.py"
     script.write_text(
@@ -253,12 +257,12 @@ def test_timm_loads_the_folder_for_the_hub(whole, photos, tmp_path):
         folder = frossl.export(run, format="hf", out=tmp_path / run.name)
         model = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
         encoder = load_encoder(folder)
-        images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
+        images = torch.randint(0, 256, (3, 3, SIZE, SIZE), dtype=torch.uint8)
         with torch.no_grad():
             assert torch.equal(model(encoder.preprocess(images)), load_encoder(run)(images))
         prepare = timm.data.resolve_model_data_config(model)
         assert prepare["mean"] == pytest.approx(encoder.mean.flatten().tolist())
-        assert list(prepare["input_size"]) == [3, 32, 32]
+        assert list(prepare["input_size"]) == [3, SIZE, SIZE]
         assert (folder / "README.md").read_text().startswith("---\nlibrary_name: timm\n")
 
 
@@ -277,7 +281,7 @@ def ran(card: Path, **given) -> dict[str, object]:
 def test_the_blocks_of_a_card_run(run, request, monkeypatch):
     folder = request.getfixturevalue(run)
     monkeypatch.chdir(folder)
-    images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    images = torch.randint(0, 256, (2, 3, SIZE, SIZE), dtype=torch.uint8)
     known = ran(folder / "model_card.md", images=images)
     with torch.no_grad():
         prepared = load_encoder(folder).preprocess(images)
@@ -297,7 +301,7 @@ def test_the_card_of_an_export_is_for_what_lies_beside_it(format, run, request, 
     assert torch.equal(torch.random.get_rng_state(), state)
     monkeypatch.chdir(tmp_path)
     card = tmp_path / FORMATS[format].card
-    images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    images = torch.randint(0, 256, (2, 3, SIZE, SIZE), dtype=torch.uint8)
     known = ran(card, images=images.numpy() if format == "onnx" else images)
     encoder = load_encoder(folder)
     with torch.no_grad():
