@@ -18,9 +18,8 @@ def prepared(path: str) -> np.ndarray:
     opened = Image.open(path, formats=["JPEG", "PNG", "WEBP", "BMP", "TIFF"])  # no PostScript
     image = ImageOps.exif_transpose(opened).convert("RGB" if channels == 3 else "L")
     width, height = (round(side * size / min(image.size)) for side in image.size)
-    pixels = np.asarray(image.resize((width, height), Image.Resampling.BICUBIC)).reshape(
-        height, width, channels
-    )
+    resized = image.resize((width, height), Image.Resampling.BICUBIC)
+    pixels = np.asarray(resized).reshape(height, width, channels)
     left, top = (width - size) // 2, (height - size) // 2
     return pixels[top : top + size, left : left + size].transpose(2, 0, 1)  # the central square
 
