@@ -10,7 +10,7 @@ import torch
 
 import frossl
 from frossl import engine
-from frossl.config import Config
+from frossl.config import Config, Network
 from frossl.data import open_dataset
 from frossl.exporting import read_encoder
 from tests.support.images import write_image
@@ -57,6 +57,11 @@ def test_a_size_of_the_users_is_taken_and_a_run_of_before_keeps_the_stored_one(r
         (config.replace("eval_size = 32\n", ""), 48),
     ):
         assert engine.build(Config.from_toml(text), dataset).encoder.size == size
+
+
+def test_an_encoder_from_weights_of_a_file_reads_at_the_stored_size(photos, tmp_path):
+    network = Network(weights=str(weights(tmp_path)))
+    assert engine.settle(Config(network=network), open_dataset(photos, size=48)).data.eval_size == 48
 
 
 def test_another_size_gives_other_features_and_its_own_figures(photos, run, tmp_path):

@@ -14,7 +14,6 @@ import torch
 from frossl.augment import OwnViews, Transform, share_out, view_set
 from frossl.config import (
     Config,
-    Data,
     Device,
     Network,
     Objective,
@@ -96,7 +95,12 @@ def settle(
     specs = _settle_views(config, data, device, views, transform)
     return replace(
         config,
-        data=_settle_data(config.data, data, max(spec.size for spec in specs)),
+        data=replace(
+            config.data,
+            size=data.size,
+            keep_aspect=config.data.keep_aspect is not False,
+            eval_size=config.data.eval_size or _eval_size(config, data, specs),
+        ),
         objective=_settle_objective(config.objective, specs),
         network=_settle_network(config.network, data, device, max(spec.size for spec in specs)),
         train=_settle_train(config.train, data, device),
@@ -126,13 +130,12 @@ def _settle_views(
     return specs
 
 
-def _settle_data(given: Data, data: Dataset, view_size: int) -> Data:
-    return replace(
-        given,
-        size=data.size,
-        keep_aspect=True if given.keep_aspect is None else given.keep_aspect,
-        eval_size=given.eval_size or view_size,
-    )
+def _eval_size(config: Config, data: Dataset, specs: tuple[ViewSpec, ...]) -> int:
+    """Return the size at which the encoder reads images: that of its views, the only one it knows.
+
+    One that starts from weights of a file knows others, and is better at the stored size (docs/decisions.md).
+    """
+    return max(spec.size for spec in specs) if config.network.weights is None else data.size
 
 
 def _settle_objective(objective: Objective, specs: tuple[ViewSpec, ...]) -> Objective:
