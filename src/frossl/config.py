@@ -143,7 +143,7 @@ class Data:
     squares; true for new runs, and false for runs of version 0.1.0."""
     eval_size: int | None = None
     """Pixels along each side of the central squares that the encoder reads, in evaluation and in use; by
-    default the size of the largest views, or of the stored images if training starts from weights of a file."""
+    default the size of the largest views, or of stored images if training starts from weights of a file."""
     max_bad: float = 0.01
     """Largest share of unreadable files that a run tolerates; ten are always tolerated."""
     labels: str | None = None
