@@ -26,6 +26,7 @@ from frossl.config import Config, Optim, Settlement, Train
 from frossl.data import ArraySource, Loader, open_dataset
 from frossl.engine import budget as budgets
 from frossl.engine.budget import Budget, Pacer
+from frossl.engine.plan import make_plan
 from frossl.errors import ConfigError
 from frossl.runs import RunFolder
 from tests.support.cli import FROSSL
@@ -235,11 +236,11 @@ def test_a_run_that_is_slower_than_planned_is_shortened_and_its_configuration_re
 
 
 def test_a_settled_run_resumes_to_the_bit(tmp_path, monkeypatch):
-    """The checkpoint of step 14 lies between the settlements, that of step 21 after both."""
+    """One checkpoint lies before the settlements, one between them."""
     config = byol(steps=30, settlements=(Settlement(10, 24), Settlement(20, 26)))
     whole = fitted(config, RunFolder.create(tmp_path / "whole"))
     assert whole.step == 26
-    for stop in (5, 15, 21):
+    for stop in (5, 15):
         folder = RunFolder.create(tmp_path / str(stop))
         monkeypatch.setenv("FROSSL_MAX_STEPS", str(stop))
         fitted(config, folder)
@@ -287,9 +288,12 @@ def test_a_settled_run_takes_a_new_end_in_epochs(tmp_path):
     assert (again.config.train.steps, again.config.train.settlements) == (None, ())
 
 
-def test_a_plan_of_a_settled_configuration_counts_its_steps():
-    config = method_config("frossl", steps=6, settlements=(Settlement(2, 4),))
-    assert frossl.plan("cifar10-mini", config=config).steps == 4
+def test_a_plan_of_a_settled_configuration_counts_and_times_its_steps():
+    data = open_dataset("cifar10-mini")
+    config = engine.settle(method_config("frossl", steps=6, settlements=(Settlement(2, 4),)), data)
+    method = engine.build_method(config)
+    assert make_plan(config, data, method=method).steps == 4
+    assert engine.time_steps(config, data, None, None, seconds=0.0, method=method).step_seconds > 0
 
 
 def test_temperatures_and_averages_follow_the_position_in_the_schedules():

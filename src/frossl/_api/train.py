@@ -83,7 +83,8 @@ def pretrain(
             the other arguments override both.
         views: Number of views of each image.
         budget: Time that everything may take, evaluation and report included, as "30m", "1h30m" or seconds.
-            A few steps are timed and thrown away, and the number of steps follows from that.
+            A few steps are timed and thrown away, and the number of steps follows from that. It changes if
+            the machine becomes slower or faster while the run trains.
         **options: Other options (`RunOptions`), each of which sets one field of the configuration.
         callbacks: Functions to call with tensors of training steps (see `Callback`).
         transform: Function that makes views (see `Transform`), in place of a view set; if it makes one view
@@ -224,6 +225,8 @@ def resume(
     watches: Sequence[Callback] = (),
 ) -> Run:
     """Continue a stopped run from its newest checkpoint, as if it had never stopped.
+
+    A run with a time budget takes what was left of it at that checkpoint.
 
     Args:
         run: Run folder. Everything is read from it, except `callbacks` and `transform`, which are functions.
