@@ -201,11 +201,14 @@ def assert_close(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None
 
 def replayed(out: Path) -> None:
     """Run the configuration that a run has written once more, without a budget, and compare the encoders."""
-    config = Config.read(out / "config.toml")
-    again = frossl.pretrain("cifar10-mini", config=config, out=out.with_name("again"), quiet=True)
+    file, place = out / "config.toml", out.with_name("again")
+    command = ["pretrain", "cifar10-mini", "--config", file, "--out", place, "--quiet"]
+    done = subprocess.run([*FROSSL, *command], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    config, again = Config.read(file), frossl.Run(place)
     assert again.config.train == config.train
     assert again.status.step == again.status.total == config.train.settlements[-1].total
-    assert_same(weights(out), weights(again.path))
+    assert_same(weights(out), weights(again))
 
 
 def fitted(config: Config, folder: RunFolder, pacer: Pacer | None = None) -> engine.State:
@@ -346,7 +349,7 @@ def test_a_killed_run_goes_on_within_its_budget_and_its_configuration_repeats_it
     process.wait()
     done = subprocess.run([*FROSSL, "resume", out], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - began < 2 * BUDGET
+    assert time.monotonic() - began < 3 * BUDGET
     replayed(out)
 
 
