@@ -150,6 +150,14 @@ def test_small_changes_leave_the_number_of_steps():
     assert shortened.look(100, 300) is None
 
 
+def test_a_stored_pace_is_read_back_and_runs_without_one_keep_their_length():
+    budget = Budget(400.0, time.monotonic())
+    stored = Pacer(budget, step_seconds=1.0, finish_seconds=20.0, most=7).to_json()
+    assert Pacer.from_json(budget, stored).to_json() == stored
+    for damaged in (None, {}, [], {**stored, "most": "7"}, {**stored, "step_seconds": math.nan}):
+        assert Pacer.from_json(budget, damaged) is None
+
+
 @pytest.mark.parametrize(
     "given",
     [
