@@ -370,6 +370,10 @@ class Train:
         _require(self.batch_size >= 2, "train.batch_size", self.batch_size, "give at least 2 images")
         _require(0 <= self.seed < 1 << 31, "train.seed", self.seed, "give 0 to 2147483647")
 
+    def length(self, per_epoch: int) -> int:
+        """Return the number of steps of a run whose epochs have `per_epoch` steps."""
+        return self.settlements[-1].total if self.settlements else self.steps or self.epochs * per_epoch
+
 
 @dataclass(frozen=True)
 class Diagnostics:
@@ -431,7 +435,7 @@ class Config:
 
         Args:
             settings: Values by dotted name, such as `{"optim.weight_decay": 0.05}`. A `view_set` replaces
-                the present `views`.
+                the present `views`, and `train.steps` the present `train.settlements`.
 
         Raises:
             InputError: If a name is unknown or a value is not valid.
@@ -447,6 +451,8 @@ class Config:
             inner[last] = value
         if "view_set" in settings:
             table.pop("views", None)
+        if "train.steps" in settings and "train.settlements" not in settings:
+            table["train"].pop("settlements", None)
         return _build(Config, table, "")
 
     @classmethod

@@ -336,6 +336,7 @@ def test_runs_that_differ_by_their_seed_and_what_is_told_of_them_are_one_arm(run
 def test_seeds_of_one_budget_are_one_arm_and_another_budget_is_another(run, tmp_path):
     def timed(name, steps, seed, **origin):
         settings = {"train.steps": steps, "train.epochs": 1 + steps // 2, "train.seed": seed}
+        settings["train.settlements"] = [{"step": 50, "total": 2 * steps}]
         return like(run, tmp_path / name, records=[FIGURE], settings=settings, origin=origin)
 
     runs = [

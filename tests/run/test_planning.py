@@ -110,6 +110,10 @@ def test_a_budget_becomes_steps_that_fill_it(monkeypatch):
     assert plan.steps == pytest.approx(10_000, rel=0.1)  # less what building the plan took
     more = make_plan(config, data, budget=Budget(2000, time.monotonic()))
     assert more.steps == pytest.approx(20_000, rel=0.1)
+    shortened = make_plan(config, data, budget=Budget(1000, time.monotonic(), only_shortens=True))
+    assert (
+        shortened.steps == shortened.config.train.steps == shortened.pacer(Budget(1000, 0.0, True)).most == 15
+    )
 
 
 def test_a_budget_gives_a_run_whose_schedule_ends_with_it(tmp_path, monkeypatch, capsys):
@@ -121,7 +125,7 @@ def test_a_budget_gives_a_run_whose_schedule_ends_with_it(tmp_path, monkeypatch,
     result = json.loads(out.splitlines()[-1])
     config = Config.read(tmp_path / "run" / "config.toml")
     assert result["state"] == "finished"
-    assert result["step"] == result["total"] == config.train.steps
+    assert result["step"] == result["total"] == config.train.length(0)
     last = read_lines(tmp_path / "run" / "metrics.jsonl")[-1]
     assert last["lr"] < 0.01 * config.optim.lr(config.train.batch_size)
     assert set(result["evaluation"][-1]["percent"]) == {"pixels", "colors", "untrained", "trained"}

@@ -96,6 +96,16 @@ def test_a_frame_never_leaves_its_room(width, height, steps, bad):
     assert all(unicodedata.category(c)[0] not in "C" for line in lines for c in line)
 
 
+def test_a_length_in_steps_may_change_so_epochs_have_no_end(run):
+    assert RunView.of(run).epochs == 44
+    run.write_text("config.toml", "[train]\nepochs = 44\nsteps = 1716\n")
+    view = told()
+    view.epochs = RunView.of(run).epochs
+    everything = "\n".join(drawn(view, 120, 36))
+    assert "epoch 11" in everything
+    assert "epoch 11 of" not in everything
+
+
 def test_what_matters_most_stays_longest():
     """As rows go, so do lines, panels and blanks; step, verdict, loss and rank are the last to go."""
     view = told()

@@ -108,7 +108,8 @@ def close(
         Evaluations by protocol; none if accuracy cannot be measured.
     """
     if seconds is not None:
-        training = affordable_training(training, seconds, data, encoder)
+        ready = encoder.ready_on(measuring_device(config))
+        training = affordable_training(training, seconds, data, ready)
     evaluations = Evaluations()
     not_measured = ""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import tempfile
 import time
@@ -31,7 +32,6 @@ from frossl._api.options import RunOptions, budget_of, configure, input_paths, s
 from frossl.augment import Transform
 from frossl.config import Config, Train, steps_per_epoch
 from frossl.data import Dataset
-from frossl.data.loader import schedule_place
 from frossl.engine.budget import Pacer
 from frossl.engine.plan import Plan, make_plan
 from frossl.errors import FrosslError, InputError, TrainingError
@@ -83,7 +83,8 @@ def pretrain(
             the other arguments override both.
         views: Number of views of each image.
         budget: Time that everything may take, evaluation and report included, as "30m", "1h30m" or seconds.
-            A few steps are timed and thrown away, and the number of steps follows from that.
+            A few steps are timed and thrown away, and the number of steps follows from that. It changes if
+            the machine becomes slower or faster while the run trains.
         **options: Other options (`RunOptions`), each of which sets one field of the configuration.
         callbacks: Functions to call with tensors of training steps (see `Callback`).
         transform: Function that makes views (see `Transform`), in place of a view set; if it makes one view
@@ -225,6 +226,8 @@ def resume(
 ) -> Run:
     """Continue a stopped run from its newest checkpoint, as if it had never stopped.
 
+    A run with a time budget takes what was left of it at that checkpoint.
+
     Args:
         run: Run folder. Everything is read from it, except `callbacks` and `transform`, which are functions.
         epochs: New length, for a finished run too; learning rate and other schedules then follow the new
@@ -245,8 +248,6 @@ def resume(
     if new_end:
         config = replace(config, train=replace(config.train, steps=None, settlements=()))
     pacer = resumed_pacer(folder, config, began=began)
-    if pacer is not None and not folder.checkpoint_files():  # it starts again, on a machine of another speed
-        config = replace(config, train=replace(config.train, settlements=()))
     if folder.closed and not new_end:
         print_lines(console, f"{run} is finished; there is nothing to resume (--epochs gives it a new end)")
         return _run(folder)
@@ -458,16 +459,10 @@ def _announce(
             share = -(-loader.batch_size // loader.processes)
             print_lines(console, f"{loader.processes} processes, each with {share} images")
         if (previous.epochs, previous.steps) != (config.train.epochs, config.train.steps):
-            now, planned = (
-                loader.clock(state.step),
-                previous.steps or previous.epochs * loader.steps_per_epoch,
-            )
-            passed = [one for one in previous.settlements if one.step <= state.step]
-            then = replace(
-                now,
-                total=passed[-1].total if passed else planned,
-                place=schedule_place(state.step, planned, passed),
-            )
+            before = copy.copy(loader)
+            before.planned = previous.steps or previous.epochs * loader.steps_per_epoch
+            before.settlements = previous.settlements
+            now, then = loader.clock(state.step), before.clock(state.step)
             print_lines(
                 console,
                 f"{then.total} steps become {now.total}: learning rate and other schedules follow the new "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -117,6 +118,10 @@ class Loader:
         total = settled[-1].total if settled else self.planned
         place = schedule_place(step, self.planned, settled) if settled else None
         return Clock(step, total, step // self.steps_per_epoch, self.seed, place)
+
+    def step_at(self, position: float) -> int:
+        """Return the first step whose position in the schedules is at least this; the last one if none is."""
+        return bisect_left(range(self.total), position, key=lambda step: self.clock(step).schedule[0])
 
     def ids(self, step: int) -> Tensor:
         """Return the ids of a step's whole batch."""

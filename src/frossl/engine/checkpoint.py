@@ -57,13 +57,15 @@ def restore(state: State, folder: RunFolder) -> int:
             state.method.load_state_dict(content["method"])
             state.optimizer.load_state_dict(content["optimizer"])
             state.step, processes = content["step"], content.get("processes", 1)
-            if "settlements" in content:  # those of config.toml may be newer
+            if "settlements" in content and state.config.train.steps is not None:
                 state.settle([Settlement(*pair) for pair in content["settlements"]])
             if state.pacer is not None:
                 state.pacer.add_spent(content.get("spent") or 0.0)
         except Exception as error:  # another network: torch has no one error for that
             raise _unreadable(saved[-1], error) from None
         state.monitor.load_state_dict(content.get("observer", {}))
+    if state.pacer is not None:  # it decides anew about the steps ahead
+        state.settle([one for one in state.loader.settlements if one.step <= state.step])
     return processes
 
 

@@ -193,7 +193,7 @@ def make_plan(
         parameters=sum(p.numel() for p in method.encoder.parameters()),
         batch_size=batch,
         steps_per_epoch=per_epoch,
-        steps=train.steps or train.epochs * per_epoch,
+        steps=train.length(per_epoch),
         processes=processes,
         memory=engine.estimate_memory(config, method, batch),
         free_memory=engine.free_memory(train.device or "cpu"),
@@ -247,8 +247,8 @@ def _within(plan: Plan, budget: Budget, gone: float, finish: Callable[[float], f
             f"a budget of {seconds:g} s leaves no time for a step: what comes before and after "
             f"the training takes longer; give at least {least}s"
         )
-    if budget.only_shortens and steps >= plan.steps:
-        return plan
+    if budget.only_shortens:
+        steps = min(steps, plan.steps)
     epochs = -(-steps // plan.steps_per_epoch)
     train = replace(plan.config.train, epochs=epochs, steps=steps, settlements=())
     config = replace(plan.config, train=train)

@@ -126,8 +126,7 @@ class Recorder:
         if self.screen is not None:
             speed = "slower" if state.loader.total < before else "faster"
             self.screen.message(
-                f"steps are {speed} than planned: {before} become {state.loader.total}, to end within the "
-                "time budget"
+                f"steps have become {speed}: to end within the budget, {before} become {state.loader.total}"
             )
 
     def _judge(self) -> Verdict:
@@ -141,7 +140,8 @@ class Recorder:
     @property
     def _warmup(self) -> int:
         """Number of warm-up steps."""
-        return round(self.state.config.optim.warmup * self.state.loader.total)
+        loader = self.state.loader
+        return loader.step_at(round(self.state.config.optim.warmup * loader.planned))
 
     def close(self, ended: str, reason: str, bad_files: Sequence[Mapping[str, str]]) -> None:
         """Record how the run ended; `bad_files` are the unreadable files of each process."""

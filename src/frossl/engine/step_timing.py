@@ -72,7 +72,7 @@ def time_steps(
     """
     source, batch = data.train.source, config.train.batch_size
     few = source.subset(spread(len(source), BATCHES * batch))
-    endless = replace(config, train=replace(config.train, epochs=ENDLESS, steps=None))
+    endless = replace(config, train=replace(config.train, epochs=ENDLESS, steps=None, settlements=()))
     some = replace(data, train=Split(few, None))
     state = build(endless, some, fabric, transform, method=copy.deepcopy(method))
     with isolated_rng():

@@ -101,8 +101,8 @@ class Frame:
         if view.state == "running" and (remaining := view.remaining()) is not None:
             words.append(f"{clock(remaining)} left")
         words.append(f"{clock(view.elapsed())} elapsed")
-        if view.epochs and view.record is not None and (epoch := view.record.number("epoch")) is not None:
-            words.append(f"epoch {epoch + 1:,} of {view.epochs:,}")
+        if view.record is not None and (epoch := view.record.number("epoch")) is not None:
+            words.append(f"epoch {epoch + 1:,}" + (f" of {view.epochs:,}" if view.epochs else ""))
         return [*title, Row(2, _bar(share, width, symbols)), Row(0, Text(_fitting(words, width)))]
 
     def _verdict(self, width: int) -> list[Row]:

@@ -84,7 +84,7 @@ class RunView:
             title=str(folder.path),
             about="  ".join(str(word) for word in about if word),
             largest_rank=min(batch, images or batch, width),
-            epochs=epochs,
+            epochs=0 if "steps" in train else epochs,  # that number may change
         )
 
     def step(self, step: int, total: int, record: StepRecord | None, *, fresh: bool = True) -> None:
