@@ -44,7 +44,7 @@ def engine_step(config: Config, *, given: bool) -> Callable[[], object]:
     """The engine's step on one batch; `given`: its views are made before."""
     state = state_of(config)
     clock = state.loader.clock(0)
-    batch = state.to_device(state.loader.source.read(state.loader.ids(0)))
+    batch = state.to_device(state.loader.read(state.loader.ids(0)))
     if given:
         views = state.augment(batch, clock)
         state.augment = lambda batch, clock: views  # type: ignore[assignment]
@@ -54,7 +54,7 @@ def engine_step(config: Config, *, given: bool) -> Callable[[], object]:
 def bare_step(config: Config) -> Callable[[], object]:
     """What anybody would write for this run, on the same networks and views."""
     state = state_of(config)
-    batch = state.to_device(state.loader.source.read(state.loader.ids(0)))
+    batch = state.to_device(state.loader.read(state.loader.ids(0)))
     (views,) = state.augment(batch, state.loader.clock(0))
     backbone, projector, optimizer = state.method.backbone, state.method.projector, state.optimizer
 

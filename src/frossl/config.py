@@ -143,7 +143,7 @@ class Data:
     squares; true for new runs, and false for runs of version 0.1.0."""
     eval_size: int | None = None
     """Pixels along each side of the central squares that the encoder reads, in evaluation and in use; by
-    default the size of the largest views, or of stored images if training starts from weights of a file."""
+    default at which they look as in the largest views, or the stored size if there are `network.weights`."""
     max_bad: float = 0.01
     """Largest share of unreadable files that a run tolerates; ten are always tolerated."""
     labels: str | None = None
@@ -161,6 +161,10 @@ class Data:
         for name in ("size", "eval_size"):
             value = getattr(self, name)
             _require(value is None or value >= 4, f"data.{name}", value, "give at least 4 pixels")
+
+    def opening(self) -> dict[str, Any]:
+        """Return the settings that open the data set; the others are about views and encoder."""
+        return {name: value for name, value in vars(self).items() if name not in ("keep_aspect", "eval_size")}
 
 
 @dataclass(frozen=True)

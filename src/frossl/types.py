@@ -47,8 +47,17 @@ class Batch:
         return len(self.ids)
 
     def __getitem__(self, rows: Tensor) -> Batch:
-        """Return some of the images, by a mask (N,) or by their rows."""
-        return Batch(self.images[rows], self.ids[rows], None if self.sizes is None else self.sizes[rows])
+        """Return some of the images, by a mask (N,) or by their rows.
+
+        On a CPU padding that none of them needs is left out; elsewhere that would wait for the device.
+        """
+        if self.sizes is None:
+            return Batch(self.images[rows], self.ids[rows])
+        images, sizes = self.images, self.sizes[rows]
+        if sizes.device.type == "cpu" and len(sizes):
+            height, width = sizes.amax(0).tolist()
+            images = images[..., :height, :width]
+        return Batch(images[rows], self.ids[rows], sizes)
 
     def to(self, device: torch.device | str) -> Batch:
         """Return the batch on a device."""

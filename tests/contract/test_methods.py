@@ -58,7 +58,7 @@ def state_of(given: Config, data):
 
 def step(state, number: int):
     loader = state.loader
-    batch = loader.source.read(loader.ids(number))
+    batch = loader.read(loader.ids(number))
     terms, _ = train_step(state.to_device(batch), state, loader.clock(number))
     return terms
 
@@ -105,7 +105,7 @@ def test_two_sizes_of_views_work_or_are_refused(name, data):
 def test_views_made_in_two_ways_are_of_one_size(name, data):
     state = state_of(config(name, view_set("asymmetric", size=16)), data)
     clock = state.loader.clock(0)
-    views = state.augment(state.loader.source.read(state.loader.ids(0)), clock)
+    views = state.augment(state.loader.read(state.loader.ids(0)), clock)
     assert [tuple(group.shape[:2]) for group in views] == [(2, 24)]
     targets = state.method.targets(views)
     assert "target" not in targets or len(targets["target"]) == 2
@@ -133,7 +133,7 @@ def test_every_trainable_parameter_gets_a_gradient(name, data):
     for number in range(2):  # the last norm of a residual block is zero at first, and blocks what is before
         step(state, number)
     clock = state.loader.clock(2)
-    views = state.augment(state.loader.source.read(state.loader.ids(2)), clock)
+    views = state.augment(state.loader.read(state.loader.ids(2)), clock)
     tensors = {**state.method.targets(views), **state.method.project(views)}
     state.method.loss(tensors, clock).total.backward()
     without = [
@@ -152,7 +152,7 @@ def test_views_forwarded_together_give_the_same_without_batchnorm(name, data):
     given = replace(given, network=replace(given.network, backbone="vit_tiny_patch16_224", stages=None))
     state = state_of(given, data)
     method = state.method.eval()  # no BatchNorm moves or normalizes by the batch
-    made = state.augment(state.loader.source.read(state.loader.ids(0)), state.loader.clock(0))
+    made = state.augment(state.loader.read(state.loader.ids(0)), state.loader.clock(0))
     results = []
     for together in (False, True):
         state.method.together = together
@@ -165,7 +165,7 @@ def test_batchnorm_sees_one_view_at_a_time_or_all_of_a_size(data):
     def statistics(together: bool) -> Tensor:
         given = config("frossl", (ViewSpec(size=16, count=2, **USUAL),))
         state = state_of(replace(given, train=replace(given.train, together=together)), data)
-        views = state.augment(state.loader.source.read(state.loader.ids(0)), state.loader.clock(0))
+        views = state.augment(state.loader.read(state.loader.ids(0)), state.loader.clock(0))
         state.method.project(views)
         return state.method.backbone.bn1.num_batches_tracked
 

@@ -73,7 +73,7 @@ def measure(name: str, *, precision: str, micro: int | None) -> dict[str, Any]:
     for step in range(STEPS):
         clock = state.loader.clock(step)
         state.set_lr(clock)
-        batch = state.loader.source.read(state.loader.share(step))
+        batch = state.loader.read(state.loader.share(step))
         if step in (0, 2):
             terms, _ = forward_backward(state.augment(batch, clock), state, clock)
             gradients = {

@@ -12,6 +12,7 @@ import frossl
 from frossl import engine
 from frossl.config import Config, Network
 from frossl.data import open_dataset
+from frossl.evaluation import extract, labelled_split
 from frossl.exporting import read_encoder
 from tests.support.images import write_image
 
@@ -64,19 +65,24 @@ def test_an_encoder_from_weights_of_a_file_reads_at_the_stored_size(photos, tmp_
     assert engine.settle(Config(network=network), open_dataset(photos, size=48)).data.eval_size == 48
 
 
-def test_another_size_gives_other_features_and_its_own_figures(photos, run, tmp_path):
-    frossl.embed(run.path, photos, out=tmp_path / "a.npy", quiet=True)
-    features = np.load(tmp_path / "a.npy")
-    encoder = frossl.load_encoder(run.path)
-    small = open_dataset(photos, size=encoder.size).train.source.read(torch.arange(24)).images
-    with torch.no_grad():
-        expected = encoder.eval()(small)
-    np.testing.assert_allclose(features, expected.numpy(), atol=1e-4)
-    larger = frossl.networks.Encoder(
-        encoder.backbone, size=48, mean=encoder.mean.flatten().tolist(), std=encoder.std.flatten().tolist()
-    )
-    with torch.no_grad():
-        assert (larger.eval()(small) - expected).abs().max() > 1e-3
+def test_features_in_a_file_are_those_that_evaluations_see(photos, run, tmp_path):
+    encoder, split = frossl.load_encoder(run.path), labelled_split(open_dataset(photos, size=48))
+    for data in (None, photos):
+        frossl.embed(run.path, data, out=tmp_path / "a.npy", quiet=True, overwrite=True)
+        features, _ = extract(encoder, split.test)
+        np.testing.assert_allclose(
+            np.load(tmp_path / "a.npy")[split.test.ids], features, rtol=1e-4, atol=1e-5
+        )
+    mean, std = encoder.mean.flatten().tolist(), encoder.std.flatten().tolist()
+    larger, _ = extract(frossl.networks.Encoder(encoder.backbone, size=48, mean=mean, std=std), split.test)
+    assert (larger - features).abs().max() > 1e-3
+
+
+def test_crops_that_never_show_a_whole_image_are_read_larger(photos):
+    dataset = open_dataset(photos, size=48)
+    patches = engine.settle(Config(view_set="patches"), dataset)
+    (spec,) = patches.views
+    assert patches.data.eval_size == round(spec.size / spec.scale[1] ** 0.5) > spec.size
 
 
 def test_against_states_the_size_of_every_encoder(run, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -197,7 +198,7 @@ def test_decoded_images_are_cached_within_the_limit(photos, monkeypatch):
     assert all(map(torch.equal, source.read(torch.arange(6), whole=True).unpadded(), first))
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut", "huge", "negative", "swapped"])
+@pytest.mark.parametrize("damage", ["gone", "cut", "huge", "both huge", "negative", "swapped"])
 def test_damaged_sizes_of_a_pack_are_refused(photos, tmp_path, damage):
     out = frossl.pack(photos, out=tmp_path / "packed", size=32, quiet=True)
     file = out / "sizes.bin"
@@ -206,12 +207,27 @@ def test_damaged_sizes_of_a_pack_are_refused(photos, tmp_path, damage):
         file.unlink()
     elif damage == "cut":
         sizes[:-1].tofile(file)
+    elif damage == "both huge":
+        sizes[:2] = 2**31 - 1
+        sizes.tofile(file)
     elif damage == "swapped":
         sizes[[0, 1]] = [32, 33]
         sizes.tofile(file)
     else:
         sizes[0] = {"huge": 2**31 - 1, "negative": -5}[damage]
         sizes.tofile(file)
+    with pytest.raises(frossl.errors.InputError, match="pack the images again"):
+        open_dataset(out)
+
+
+@pytest.mark.parametrize(
+    "claimed", [{"size": 10**30}, {"size": 2**40}, {"size": 2**31}, {"images": 10**30}, {"images": 10**10}]
+)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_pack_that_claims_more_than_it_holds_is_refused(photos, tmp_path, version, claimed):
+    out = frossl.pack(photos, out=tmp_path / "packed", size=32, quiet=True)
+    known = json.loads((out / "pack.json").read_text())
+    (out / "pack.json").write_text(json.dumps({**known, "version": version, **claimed}))
     with pytest.raises(frossl.errors.InputError, match="pack the images again"):
         open_dataset(out)
 
@@ -227,6 +243,17 @@ def test_a_transform_of_the_users_receives_whole_images():
     OwnViews(transform)(padded_batch(images, torch.tensor([1, 2])), CLOCK)
     assert [tuple(image.shape) for image in received[::2]] == [(3, 24, 36), (3, 50, 24)]
     assert torch.equal(received[0], torch.from_numpy(images[0]))
+
+
+def test_runs_of_0_1_0_crop_arrays_whole_and_files_and_packs_as_squares(photos, tmp_path):
+    config = frossl.engine.settle(Config(), open_dataset(photos, size=32))
+    old = Config.from_toml(config.to_toml().replace("keep_aspect = true\n", ""))
+    np.save(tmp_path / "wide.npy", np.stack([smooth(32, 40, seed) for seed in range(6)]))
+    packed = frossl.pack(photos, out=tmp_path / "packed", size=32, quiet=True)
+    for data, whole in ((photos, False), (packed, False), (tmp_path / "wide.npy", True)):
+        dataset = open_dataset(data, size=32)
+        assert frossl.engine.crops_whole_images(old, dataset) is whole
+        assert frossl.engine.crops_whole_images(config, dataset) is True
 
 
 def test_a_run_trains_on_whole_images_and_one_of_0_1_0_on_their_squares(photos, tmp_path, monkeypatch):

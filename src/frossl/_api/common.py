@@ -34,7 +34,7 @@ def open_data(config: Config, console: Console, *, largest: int = LARGEST, keep:
     Args:
         config: Configuration whose `data` is opened.
         console: Console for the status line.
-        largest: Upper limit on the side of stored images in pixels, if `config.data.size` is None.
+        largest: Upper limit on the shorter side of stored images in pixels, if `config.data.size` is None.
         keep: Whether decoded images stay in memory; False is for reading every image once.
     """
     data = config.data
@@ -43,7 +43,7 @@ def open_data(config: Config, console: Console, *, largest: int = LARGEST, keep:
         def show_count(count: int) -> None:
             status.update(Text(f"indexing {data.source}: {count:,} files"))
 
-        return open_dataset(**vars(data), largest=largest, keep=keep, found=show_count)
+        return open_dataset(**data.opening(), largest=largest, keep=keep, found=show_count)
 
 
 def check_same_images(config: Config, folder: RunFolder, dataset: Dataset) -> None:

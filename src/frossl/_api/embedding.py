@@ -110,7 +110,7 @@ def embed(
     side_files = _side_files(path, duplicates is not None, outliers is not None)
     _check_free([path, *side_files.values()], overwrite=overwrite or FeatureStore.exists(path))
     encoder = load_encoder(run)
-    chosen = _data_to_embed(run, data, root, encoder.size)
+    chosen = _data_to_embed(run, data, root, _stored_size(run) or encoder.size)
     images = Images(open_data(Config(data=chosen), console, keep=False))
     images.check_channels(encoder)
     if duplicates is not None or outliers is not None:
@@ -198,6 +198,12 @@ def _data_to_embed(run: str | Path, data: str | Path | None, root: str | Path | 
         raise InputError(f"{run} is no run and has no images of its own; name some after it")
     own = Config.read(RunFolder.open(run).config_file).data
     return replace(base, source=own.source, root=own.root, labels=own.labels, workers=own.workers)
+
+
+def _stored_size(run: str | Path) -> int | None:
+    """Return the size at which a run stores images, so that features are those of evaluations, to the bit."""
+    file = Path(run) / RunFolder(Path(run)).config_file.name
+    return Config.read(file).data.size if file.is_file() else None
 
 
 def _batch_size(size: int, device: Device) -> int:

@@ -46,6 +46,9 @@ def standardize(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> 
 CHUNK_BYTES = 1 << 19
 """Bytes of views made at a time on a CPU, so that they stay in the cache of a core between operations."""
 
+DEVICE_CHUNK_BYTES = 1 << 30
+"""Bytes of images, as floats, that views are made of at a time on another device."""
+
 
 def make_views(batch: Batch, spec: ViewSpec, chosen: Plan) -> Tensor:
     """Make views of images with the parameters of a plan.
@@ -61,7 +64,10 @@ def make_views(batch: Batch, spec: ViewSpec, chosen: Plan) -> Tensor:
     images = batch.images
     N, C, P, size = *images.shape[:2], len(chosen.box), spec.size
     which = torch.arange(P, device=images.device) % N
-    chunk = P if images.device.type != "cpu" else max(1, CHUNK_BYTES // (4 * C * size * size))
+    if images.device.type == "cpu":
+        chunk = max(1, CHUNK_BYTES // (4 * C * size * size))
+    else:
+        chunk = max(1, DEVICE_CHUNK_BYTES // (4 * images[0].numel()))
     views = torch.empty(P, C, size, size, device=images.device)
     operations = active_operations(spec)
     for start in range(0, P, chunk):

@@ -112,7 +112,8 @@ def _crop_boxes(spec: ViewSpec, u: Tensor, height: Tensor, width: Tensor) -> Ten
     top = (u[:, TOP] * (height - h + 1)).long()
     left = (u[:, LEFT] * (width - w + 1)).long()
 
-    in_ratio = (width / height).clamp(*spec.ratio)
+    exact = torch.float32 if u.device.type == "mps" else torch.float64
+    in_ratio = (width.to(exact) / height).clamp(*spec.ratio)
     central_w = (height * in_ratio).round().long().clamp_min(1).minimum(width)
     central_h = (width / in_ratio).round().long().clamp_min(1).minimum(height)
     central = [(height - central_h) // 2, (width - central_w) // 2, central_h, central_w]

@@ -1,6 +1,6 @@
 """Data sets: open, index, decode and load images. Labels are kept apart and never reach a training step."""
 
-from frossl.data.arrays import array_dataset, as_tensor
+from frossl.data.arrays import MappedSource, array_dataset, as_tensor
 from frossl.data.check import DataReport, check_dataset
 from frossl.data.dataset import Dataset, Split, with_test
 from frossl.data.digests import copies_within
@@ -21,6 +21,7 @@ __all__ = [
     "FileSource",
     "Labels",
     "Loader",
+    "MappedSource",
     "Names",
     "Source",
     "Split",

@@ -28,8 +28,11 @@ MAX_PIXELS = 1 << 27
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
 """Formats that are opened, whatever the file name: others run programs (PostScript) or are no photographs."""
 
-MAX_ASPECT_RATIO = 8
-"""Largest ratio of the sides of a decoded image; the ends of longer ones are cut off, to bound memory."""
+MAX_ASPECT_RATIO = 4
+"""Largest ratio of the sides of a decoded image; the ends of longer ones are cut off.
+
+A batch of both wide and tall images is padded to the square of it, sixteen times the memory of squares.
+"""
 
 HEADER_BYTES = 1 << 18
 """Number of bytes that are searched for an orientation tag; larger headers are rare."""

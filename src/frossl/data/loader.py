@@ -134,6 +134,10 @@ class Loader:
         """Return the ids of a step that this process reads."""
         return self.ids(step).tensor_split(self.processes)[self.rank]
 
+    def read(self, ids: Tensor) -> Batch:
+        """Read images by id, as the run trains on them."""
+        return self.source.read(ids, whole=self.whole)
+
     def batches(self, start: int = 0) -> Iterator[tuple[Batch, Clock]]:
         """Yield the batches of this process and their clocks, from step `start` on."""
         with ThreadPoolExecutor(1, thread_name_prefix="loader") as reader:
@@ -141,7 +145,6 @@ class Loader:
             step = start
             while step < self.last:  # which may change between batches
                 while len(pending) <= READ_AHEAD and step + len(pending) < self.last:
-                    ids = self.share(step + len(pending))
-                    pending.append(reader.submit(self.source.read, ids, whole=self.whole))
+                    pending.append(reader.submit(self.read, self.share(step + len(pending))))
                 yield pending.popleft().result(), self.clock(step)
                 step += 1

@@ -31,10 +31,7 @@ DEFAULT_MAX_BAD = 0.01
 
 
 class DataSettings(TypedDict, total=False):
-    """Settings of a data set beside its source; see `open_dataset`.
-
-    Those of a run's `Data` that are about its views and its encoder may be among them; they change nothing.
-    """
+    """Settings of a data set beside its source; see `open_dataset`."""
 
     root: str | Path | None
     fraction: float
@@ -44,8 +41,6 @@ class DataSettings(TypedDict, total=False):
     labels: str | Path | None
     test: str | Path | None
     workers: int | None
-    keep_aspect: bool | None
-    eval_size: int | None
 
 
 def open_dataset(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import os
 import zlib
@@ -29,11 +30,13 @@ from frossl.data.dataset import Dataset, Split, Statistics
 from frossl.data.decode import Pixels, central_square
 from frossl.data.labels import Labels
 from frossl.data.mmap import Names
-from frossl.data.sources import Source, padded_batch
+from frossl.data.sources import FileSource, Source, batch_of
 from frossl.errors import InputError, first_line
 from frossl.runs.folder import remove_if_empty, write_atomically
 from frossl.runs.lock import FolderLock, contents, remove_abandoned
 from frossl.types import Batch
+
+logger = logging.getLogger("frossl")
 
 VERSION = 2
 """Version of the format, in pack.json."""
@@ -111,10 +114,7 @@ class PackedSource:
         if self._same_size:  # one indexing operation is several times faster than a loop
             images = self._pixels.reshape(len(self._sizes), self.channels, *self._sizes[0])
             return Batch(torch.from_numpy((images if whole else central_square(images))[rows]), ids)
-        read = [self._image(row) for row in rows]
-        if whole:
-            return padded_batch(read, ids)
-        return Batch(torch.from_numpy(np.stack([*map(central_square, read)])), ids)
+        return batch_of([self._image(row) for row in rows], ids, whole=whole)
 
     def name(self, id: int) -> str:
         return self._names[int(self._rows[id])]
@@ -135,13 +135,20 @@ class PackedSource:
 
 
 def _read_sizes(folder: Path, known: dict[str, Any]) -> NDArray[np.int32]:
-    """Return the heights and widths (N, 2) of the images of a pack."""
-    images, size = known["images"], known["size"]
+    """Return the heights and widths (N, 2) of the images of a pack, whose sum is not larger than its file.
+
+    Numbers in files may be anything, so they are compared before they become sizes of arrays.
+    """
+    images, size, file = known["images"], known["size"], folder / "images.bin"
+    stored = file.stat().st_size if file.is_file() else 0
+    if images * known["channels"] * size**2 > stored:
+        raise InputError(f"{file} is gone or cut off; pack the images again")
     if known["version"] == 1:
         return np.broadcast_to(np.int32(size), (images, 2))
     file = folder / "sizes.bin"
     sizes = np.fromfile(file, np.int32) if file.is_file() else np.empty(0, np.int32)
-    if len(sizes) != 2 * images or (sizes.reshape(-1, 2).min(1) != size).any():
+    short, long = np.sort(sizes[: len(sizes) // 2 * 2].reshape(-1, 2), axis=1).T
+    if len(sizes) != 2 * images or (short != size).any() or (long > stored // size).any():
         raise InputError(f"{file} is gone or damaged; pack the images again")
     return sizes.reshape(-1, 2)
 
@@ -347,6 +354,8 @@ def _verify(folder: Path, source: Source) -> None:
     known = _read_description(folder)
     if (known["source"], known["size"]) != (source.digest, source.size):
         raise InputError(f"{folder} holds other images, or of another size; choose another --out")
+    if known["version"] == 1 and isinstance(source, FileSource):
+        logger.warning("%s holds central squares, of version 0.1.0; another --out holds whole images", folder)
     checksum = 0
     with (folder / "images.bin").open("rb") as file:
         while block := file.read(1 << 24):

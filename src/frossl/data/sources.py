@@ -125,7 +125,7 @@ class FileSource:
         max_bad: Largest share of unreadable files before a TrainingError is raised; the first ten are always
             tolerated.
         workers: Number of threads that decode; by default one for each core.
-        keep: Whether decoded images are cached, if all of them fit in 1 GB.
+        keep: Whether decoded images are cached, up to 1 GB, if their central squares fit into that.
     """
 
     channels = 3
@@ -156,9 +156,7 @@ class FileSource:
         self._check_bad_files()
         read = list(self._pool.map(self._first_good, ids.tolist()))
         images, good = zip(*read, strict=True)
-        if whole:
-            return padded_batch(images, torch.tensor(good))
-        return Batch(torch.from_numpy(np.stack([*map(central_square, images)])), torch.tensor(good))
+        return batch_of(images, torch.tensor(good), whole=whole)
 
     def name(self, id: int) -> str:
         return self.files.names[id]
@@ -187,11 +185,16 @@ class FileSource:
             except BadFile as bad:
                 self._add_bad(i, str(bad))
                 continue
-            if self._cache is not None and self._cached_bytes < DECODED_CACHE_BYTES:
-                self._cache[i] = image
-                self._cached_bytes += image.nbytes
+            self._keep(i, image)
             return image, i
         raise TrainingError(f"none of the {len(self)} files can be read as an image; look at one of them")
+
+    def _keep(self, i: int, image: Pixels) -> None:
+        with self._lock:
+            cache = self._cache
+            if cache is not None and cache[i] is None and self._cached_bytes < DECODED_CACHE_BYTES:
+                cache[i] = image
+                self._cached_bytes += image.nbytes
 
     def _add_bad(self, i: int, reason: str) -> None:
         with self._lock:
@@ -210,10 +213,15 @@ class FileSource:
         )
 
 
+def batch_of(images: Sequence[Pixels], ids: Tensor, *, whole: bool) -> Batch:
+    """Return a batch of images (C, H, W) or of their central squares, which are of one size."""
+    return padded_batch(images if whole else [*map(central_square, images)], ids)
+
+
 def padded_batch(images: Sequence[Pixels], ids: Tensor) -> Batch:
     """Return a batch of images (C, H, W) of any sizes, padded if these differ.
 
-    One dense tensor serves every kernel and device; memory that is only padding is not touched on a CPU.
+    One dense tensor serves every kernel and device (docs/decisions.md).
     """
     sizes = np.array([image.shape[-2:] for image in images])
     if (sizes == sizes[0]).all():

@@ -1,6 +1,13 @@
 """Build a run from its configuration and train it, on one process or many."""
 
-from frossl.engine.build import State, build, build_encoder, build_method, initial_backbone
+from frossl.engine.build import (
+    State,
+    build,
+    build_encoder,
+    build_method,
+    crops_whole_images,
+    initial_backbone,
+)
 from frossl.engine.checkpoint import backbone_at, checkpoint_steps, restore, save
 from frossl.engine.fastest import Speedups, choose_fastest, undecided
 from frossl.engine.gather import all_gather_object, barrier, processes, rank
@@ -37,6 +44,7 @@ __all__ = [
     "checkpoint_steps",
     "choose_fastest",
     "cpu_threads",
+    "crops_whole_images",
     "estimate_memory",
     "fit",
     "free_memory",

@@ -164,8 +164,8 @@ def _gain(
             build(config, data, None, transform, method=networks)
             for config, networks in zip((before, after), copies, strict=True)
         ]
-        source = states[0].loader.source
-        batch = source.read(spread(len(source), states[0].loader.batch_size))
+        loader = states[0].loader
+        batch = loader.read(spread(len(loader.source), loader.batch_size))
         began = time.perf_counter()
         for number in range(WARMUP_ROUNDS + MAX_ROUNDS):
             first, second = (_step_seconds(state, batch) for state in states)

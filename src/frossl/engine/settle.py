@@ -131,11 +131,15 @@ def _settle_views(
 
 
 def _eval_size(config: Config, data: Dataset, specs: tuple[ViewSpec, ...]) -> int:
-    """Return the size at which the encoder reads images: that of its views, the only one it knows.
+    """Return the size at which the encoder reads images: at which they look as in the largest crops.
 
-    One that starts from weights of a file knows others, and is better at the stored size (docs/decisions.md).
+    A network that starts from weights of a file knows other sizes, too, and is better at the stored size
+    (docs/decisions.md).
     """
-    return max(spec.size for spec in specs) if config.network.weights is None else data.size
+    if config.network.weights is not None:
+        return data.size
+    size, scale = max((spec.size, spec.scale[1]) for spec in specs)
+    return round(size / math.sqrt(scale))
 
 
 def _settle_objective(objective: Objective, specs: tuple[ViewSpec, ...]) -> Objective:

@@ -168,7 +168,7 @@ class BlockComputer:
         Raises:
             TrainingError: If images or encoder are not those of the job.
         """
-        images = Images(open_dataset(**vars(job.data), keep=False))
+        images = Images(open_dataset(**job.data.opening(), keep=False))
         encoder = load_encoder(job.encoder)
         if (images.digest, fingerprint(encoder)) != (job.images, job.weights):
             raise TrainingError(f"{job.data.source} or {job.encoder} has changed meanwhile; start again")

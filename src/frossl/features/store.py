@@ -26,7 +26,7 @@ from frossl.features.blocks import Block, BlockResult
 from frossl.runs.folder import write_atomically
 from frossl.runs.lock import TEMPORARY
 
-VERSION = 1
+VERSION = 2
 """Version of the folder's format."""
 DIFFERENCES = {
     "version": "by another version of frossl",

@@ -238,7 +238,7 @@ def _two_steps(config: Config, data: Dataset) -> tuple[list[float], dict[str, Te
     for number in range(2):
         clock = state.loader.clock(number)
         state.set_lr(clock)
-        batch = state.to_device(state.loader.source.read(state.loader.ids(number)))
+        batch = state.to_device(state.loader.read(state.loader.ids(number)))
         terms, _ = train_step(batch, state, clock)
         losses.append(terms.total.item())
     state.guard.check_last()
