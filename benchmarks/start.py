@@ -25,7 +25,10 @@ from PIL import Image
 
 LIMIT = 300.0
 """Seconds after which a start has failed."""
-IMPORTS = "import frossl._api.train, frossl.cli.train, lightning_fabric, frossl.augment.fused"
+IMPORTS = (
+    "import frossl._api.train, frossl.cli.train, frossl.augment.fused; from frossl.engine import launch; "
+    'from frossl.config import Train; launch(Train(precision="32-true"))'
+)
 
 
 def make_images(folder: Path, count: int, size: int) -> None:
