@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 
 import numpy as np
@@ -73,6 +74,19 @@ def test_the_closed_form_serves_lists_part_gradients_scaled_losses_and_second_ba
     torch.testing.assert_close(first, 3 * whole[1], rtol=1e-12, atol=0)
     with torch.no_grad():
         assert not frossl_loss(views).total.requires_grad
+
+
+def test_gradients_and_values_outlive_later_calls_that_reuse_scratch_memory():
+    z = torch.randn(3, 2, 64, 48)
+    expected = [value_and_gradient(one.clone()) for one in z]
+    kept = [(terms.total.item(), gradient.clone()) for terms, gradient in expected]
+    with ThreadPoolExecutor(2) as pool:
+        with torch.inference_mode():
+            frossl_loss(torch.randn(2, 64, 48))
+        again = list(pool.map(lambda one: value_and_gradient(one.clone()), [*z] * 10))
+    for i, (terms, gradient) in enumerate([*expected, *again]):
+        assert terms.total.item() == kept[i % 3][0]
+        assert torch.equal(gradient, kept[i % 3][1])
 
 
 def test_inputs_are_not_changed():

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 TIMING_SECONDS = 3.0
-"""Seconds of timed steps for a run without a budget."""
+"""Least seconds of timed steps for a plan or a budget."""
+SHOWN_SECONDS = 1.0
+"""Seconds of timed steps for a run without a budget, which are part of its start and only shown."""
 TIMING_SHARE, MAX_TIMING_SECONDS = 0.06, 40.0
 """Share of a budget that is spent on timing, and its maximum in seconds."""
 CHOICE_SHARE = 0.5
@@ -209,6 +211,8 @@ def make_plan(
             config, data, method, transform, names=undecided, seconds=CHOICE_SHARE * seconds
         )
         plan, fabric = replace(plan, config=config, speedups=speedups), None
+    if budget is None and not measure:
+        seconds = SHOWN_SECONDS
     timed = engine.time_steps(config, data, fabric, transform, seconds=seconds, method=method)
     timing, gone = engine.all_gather_object((timed, 0.0 if budget is None else budget.gone))[0]
     plan = replace(plan, timing=timing)

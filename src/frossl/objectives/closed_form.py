@@ -11,7 +11,9 @@ new allocations the most (measured in docs/decisions.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -30,8 +32,12 @@ from frossl.objectives.terms import (
 
 GRAM_PANELS = 4
 """Number of panels that a Gram matrix is computed in, to skip those below the diagonal."""
-MIN_PANEL_ROWS = 128
+MIN_PANEL_ROWS = 64
 """Fewest rows of a panel; smaller matrices are computed at once."""
+KEPT_BYTES = 2**25
+"""Most scratch memory that a thread keeps for its next call; for larger views the products decide."""
+
+_kept = threading.local()
 
 
 class Fused(NamedTuple):
@@ -121,27 +127,28 @@ def _terms_and_gradients(
     results = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in z]
     units = results[0].unbind() if len(z) == 1 else results
     along = 1 if how == "rows" else 0
-    scratch, product = units[0].new_empty(2, N, D).unbind()
-    inverses = _normalize(views, how, scratch, out=units)
-    total = units[0] + units[1]
-    for u in units[2:]:
-        total.add_(u)
-    matrix, norms = total.new_empty(min(N, D), min(N, D)), total.new_empty(V)
-    lengths = inverses.count_nonzero((1, 2)).to(total)  # of unit rows or columns: the trace
-    tiny: float = torch.finfo(total.dtype).tiny ** 0.5
-    for u, norm, length in zip(units, norms.unbind(), lengths.unbind(), strict=True):
-        _gram(u, out=matrix)
-        torch.dot(matrix.view(-1), matrix.view(-1), out=norm)
-        if need_gradient:
-            matrix.mul_(4 * b / ((norm if log else length.square()) + tiny))
-            left, right = (matrix, u) if N <= D else (u, matrix)
-            torch.addmm(total, left, right, beta=-2 * w / N, out=product)
-            radial = torch.mul(u, product, out=scratch).sum(along, keepdim=True)
-            torch.addcmul(product, u, radial, value=-1, out=u)  # from here on u is the gradient
+    with _scratch_memory(views[0]) as (scratch, product, total, matrix):
+        inverses = _normalize(views, how, scratch, out=units)
+        torch.add(units[0], units[1], out=total)
+        for u in units[2:]:
+            total.add_(u)
+        norms = total.new_empty(V)
+        lengths = inverses.count_nonzero((1, 2)).to(total)  # of unit rows or columns: the trace
+        tiny: float = torch.finfo(total.dtype).tiny ** 0.5
+        squared = torch.dot(total.view(-1), total.view(-1))
+        for u, norm, length in zip(units, norms.unbind(), lengths.unbind(), strict=True):
+            _gram(u, out=matrix)
+            torch.dot(matrix.view(-1), matrix.view(-1), out=norm)
+            if need_gradient:
+                matrix.mul_(4 * b / ((norm if log else length.square()) + tiny))
+                left, right = (matrix, u) if N <= D else (u, matrix)
+                torch.addmm(total, left, right, beta=-2 * w / N, out=product)
+                radial = torch.mul(u, product, out=scratch).sum(along, keepdim=True)
+                torch.addcmul(product, u, radial, value=-1, out=u)  # from here on u is the gradient
     spread = (norms + tiny) / (lengths.square() + tiny)
     # Σ_v ‖u_v − ū‖² = Σ_v ‖u_v‖² − ‖Σ_v u_v‖²/V, without a pass over every view; for nearly equal views the
     # difference is rounding error, in the value only
-    distance = lengths.sum() - torch.dot(total.view(-1), total.view(-1)) / V
+    distance = lengths.sum() - squared / V
     invariance = distance.clamp_min(0) * (w * V / N)
     variance = (spread.log() if log else spread).sum() * b
     factors = [inverses] if len(z) == 1 else inverses.unbind()
@@ -149,6 +156,27 @@ def _terms_and_gradients(
         (invariance + variance, invariance, variance, spread.reciprocal().mean()),
         list(zip(results, factors, strict=True)) if need_gradient else [],
     )
+
+
+@contextmanager
+def _scratch_memory(view: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Lend three uninitialized buffers like the view, and one for its Gram matrix.
+
+    On the CPU a thread gets the same ones in its next call, because page faults of fresh memory cost more
+    than all passes over small views. While they are lent, nobody else gets them.
+    """
+    (N, D), side = view.shape, min(view.shape)
+    shared = type(view) is Tensor and view.device.type == "cpu"  # fake tensors and the like have their own
+    key, buffers = f"{view.dtype} {N} {D}", None
+    if shared:
+        buffers = vars(_kept).pop(key, None)
+    if buffers is None:
+        with torch.inference_mode(mode=False):  # of a tensor made there, no other mode could write to
+            buffers = (*view.new_empty(3, N, D).unbind(), view.new_empty(side, side))
+    yield buffers
+    if shared and (3 * N * D + side**2) * view.itemsize <= KEPT_BYTES:
+        vars(_kept).clear()
+        vars(_kept)[key] = buffers
 
 
 def _normalize(views: Sequence[Tensor], how: Normalization, scratch: Tensor, out: Sequence[Tensor]) -> Tensor:
