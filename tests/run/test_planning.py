@@ -127,7 +127,7 @@ def test_a_budget_gives_a_run_whose_schedule_ends_with_it(tmp_path, monkeypatch,
     assert result["state"] == "finished"
     assert result["step"] == result["total"] == config.train.length(0)
     last = read_lines(tmp_path / "run" / "metrics.jsonl")[-1]
-    assert last["lr"] < 0.01 * config.optim.lr(config.train.batch_size)
+    assert last["lr"] < 0.1 * config.optim.lr(config.train.batch_size)  # a late change leaves few steps
     assert set(result["evaluation"][-1]["percent"]) == {"pixels", "colors", "untrained", "trained"}
     assert (tmp_path / "run" / "report.html").stat().st_size < 8e6
 

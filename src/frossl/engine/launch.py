@@ -7,14 +7,11 @@ import inspect
 import logging
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from importlib.metadata import PackageNotFoundError, version
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -75,29 +72,8 @@ def process_counts(train: Train) -> tuple[int, int]:
     return train.devices or 1, train.num_nodes or 1
 
 
-def _import_fabric() -> None:
-    """Import Fabric, but not torchmetrics with it.
-
-    Fabric imports that package, if it is installed, only to read its version. With scipy, matplotlib and
-    others that follow, that takes longer than importing torch: a module with only the version stands in.
-    """
-    name = "torchmetrics"
-    stand_in = ModuleType(name)
-    try:
-        vars(stand_in)["__version__"] = version(name)
-    except PackageNotFoundError:
-        return
-    if name not in sys.modules and "lightning_fabric" not in sys.modules:
-        sys.modules[name] = stand_in
-        try:
-            import lightning_fabric.utilities.imports  # noqa: F401
-        finally:
-            del sys.modules[name]
-
-
 def open_fabric(train: Train, *, devices: int, num_nodes: int) -> Fabric:
     """Return the Fabric of this process: its device, and the strategy if there are several processes."""
-    _import_fabric()
     from lightning_fabric import Fabric
     from lightning_fabric.plugins.environments.lightning import LightningEnvironment
     from lightning_fabric.strategies.ddp import DDPStrategy
@@ -119,7 +95,6 @@ def launch(train: Train) -> Fabric:
 
     Each runs the same command (or script) from its beginning, and joins where this function is called.
     """
-    _import_fabric()
     from lightning_fabric.utilities.exceptions import MisconfigurationException
 
     devices, num_nodes = process_counts(train)
