@@ -144,7 +144,7 @@ def brief_evaluation(
     Raises:
         FrosslError: If accuracy cannot be measured.
     """
-    split, encoders = labelled_split(data), comparison_encoders(config, encoder)
+    split, encoders = labelled_split(data), comparison_encoders(folder, config, encoder)
     neighbors, tested = split.train.at_most(train), split.test.at_most(train // 2)
     note = f"{split.note}: {len(tested.ids):,} images, with neighbours among {len(neighbors.ids):,}"
     split = replace(split, train=neighbors, test=tested, note=note)

@@ -4,7 +4,16 @@ Encoder and data are passed as arguments; no run folder is read here.
 """
 
 from frossl.evaluation.difference import Difference
-from frossl.evaluation.features import bag_of_features, colors, extract, pixels
+from frossl.evaluation.feature_cache import FeatureCache
+from frossl.evaluation.features import (
+    Extractor,
+    bag_of_features,
+    color_features,
+    extract,
+    extract_all,
+    pixel_features,
+    pixels,
+)
 from frossl.evaluation.finetune import finetune_accuracy
 from frossl.evaluation.knn import knn_accuracy
 from frossl.evaluation.online import OnlineKnn, OnlineProbe, online_labels
@@ -32,6 +41,8 @@ __all__ = [
     "EvalSplit",
     "Evaluation",
     "Evaluations",
+    "Extractor",
+    "FeatureCache",
     "FeatureProtocol",
     "FineTune",
     "Labelled",
@@ -43,8 +54,9 @@ __all__ = [
     "SupervisedData",
     "TrainingProtocol",
     "bag_of_features",
-    "colors",
+    "color_features",
     "extract",
+    "extract_all",
     "few_label_accuracy",
     "finetune_accuracy",
     "knn_accuracy",
@@ -53,5 +65,6 @@ __all__ = [
     "logistic_accuracy",
     "online_labels",
     "parse_protocol",
+    "pixel_features",
     "pixels",
 ]
