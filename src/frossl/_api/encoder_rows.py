@@ -7,17 +7,15 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 
 import timm
-from torch import Tensor
 
 import frossl.engine as engine
 from frossl.config import Config, Device, ViewSpec
 from frossl.data import Source
 from frossl.evaluation import Extractor
-from frossl.evaluation.feature_cache import FeatureCache
-from frossl.evaluation.features import FeatureFunction, crop_features, whole_image_features
+from frossl.evaluation.feature_cache import FeatureCache, StoredFeatures
+from frossl.evaluation.features import crop_features, whole_image_features
 from frossl.features.blocks import fingerprint
 from frossl.networks import Encoder
-from frossl.types import Batch
 
 
 @dataclass(frozen=True)
@@ -64,25 +62,32 @@ class EncoderRow:
         """The encoder, on the device and in evaluation mode."""
         return self.build().ready_on(self.device)
 
-    def extractor(self, cache: FeatureCache, source: Source, view: ViewSpec, crops: int | None) -> Extractor:
-        """Return the extractor of features of a source's images, with those that are stored.
+    def stored(self, cache: FeatureCache, source: Source, *way: object) -> StoredFeatures:
+        """Return the features of a source's images that are stored.
 
         Args:
-            cache: Stored features.
+            cache: Stored features of a run.
+            source: Source of the images.
+            *way: Settings of the crops; none for whole images.
+        """
+        images = type(source).__name__, source.size, source.channels
+        return cache.open(self.width, *self.key, self.device, *images, *way)
+
+    def extractor(self, cache: FeatureCache, source: Source, view: ViewSpec, crops: int | None) -> Extractor:
+        """Return the extractor of features of a source's images.
+
+        Args:
+            cache: Stored features of a run.
             source: Source of the images.
             view: Scale, aspect ratio and flips of crops.
             crops: Number of crops per image; None for the whole image.
         """
-        images = type(source).__name__, source.size, source.channels
-        way = (crops, view.size, view.scale, view.ratio, view.interpolation, view.flip) if crops else ()
-        stored = cache.open(self.width, *self.key, self.device, *images, *way)
-        return Extractor(self._function(view, crops), stored, by_id=crops is not None)
-
-    def _function(self, view: ViewSpec, crops: int | None) -> FeatureFunction:
-        def compute(batch: Batch) -> Tensor:
-            function = whole_image_features(self.encoder)
-            if crops is not None:
-                function = crop_features(self.encoder, view, crops=crops)
-            return function(batch)
-
-        return compute
+        if crops is None:
+            whole = self.stored(cache, source)
+            return Extractor(lambda batch: whole_image_features(self.encoder)(batch), whole)
+        way = crops, view.size, view.scale, view.ratio, view.interpolation, view.flip
+        return Extractor(
+            lambda batch: crop_features(self.encoder, view, crops=crops)(batch),
+            self.stored(cache, source, *way),
+            by_id=True,
+        )

@@ -84,6 +84,11 @@ def pixels(images: Labelled) -> Rows:
     return _extract_one(images, Extractor(pixel_features))
 
 
+def colors(images: Labelled) -> Rows:
+    """Return color histograms as features, and labels; see `color_features`."""
+    return _extract_one(images, Extractor(color_features))
+
+
 @contextmanager
 def _evaluation_mode(encoder: nn.Module) -> Iterator[None]:
     modes = {module: module.training for module in encoder.modules()}  # frozen layers may differ

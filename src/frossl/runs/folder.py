@@ -420,7 +420,7 @@ class RunFolder:
         self._filter_records(self.diagnostics, lambda record: record.step <= step)
         with FolderLock(self.path, name=EVALUATION_LOCK, wait=EVALUATION_LOCK_TIMEOUT):
             self._filter_records(self.evaluation, lambda record: record.step <= step)
-        for folder in (self.path, self.checkpoints):
+        for folder in (self.path, self.checkpoints, self.features):
             remove_abandoned(folder)
 
     def _filter_records(self, lines: JsonLines[R], keep: Callable[[R], bool]) -> None:
