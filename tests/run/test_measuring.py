@@ -15,8 +15,9 @@ from safetensors.torch import save_file
 
 import frossl
 from frossl.config import Network, Objective, Train
+from frossl.data import ArraySource
 from frossl.errors import InputError
-from frossl.evaluation import KNN, FineTune, LinearProbe, SGDProbe
+from frossl.evaluation import KNN, FeatureCache, FineTune, Labelled, LinearProbe, SGDProbe, extract
 from frossl.exporting import read_encoder, write_encoder
 from frossl.networks import Encoder, build_backbone
 from tests.support.cli import call
@@ -236,7 +237,7 @@ def test_another_call_and_another_protocol_need_no_forward_pass(run, data, tmp_p
     copy = shutil.copytree(run.path, tmp_path / "run")
     shutil.rmtree(copy / "features")
     computed = frossl.knn(copy, against=[str(run.path)]), frossl.knn(copy, crops=2)
-    assert sum(passes) == 60 * 2  # the other run is this one
+    assert passes == [64] * 4  # of two networks, since the other run is this one; crops are no whole images
     passes.clear()
     stored = frossl.knn(copy, against=[str(run.path)]), frossl.knn(copy, crops=2)
     found = frossl.probe(copy, per_class=2)
@@ -248,7 +249,7 @@ def test_another_call_and_another_protocol_need_no_forward_pass(run, data, tmp_p
     assert records[-4]["percent"] == records[-2]["percent"]
     passes.clear()
     frossl.knn(copy, data=data / "more.npz")
-    assert sum(passes) == 24 * 2
+    assert passes == [64] * 4
 
 
 def test_the_end_of_a_run_stores_what_it_computes(data, tmp_path, passes):
@@ -382,3 +383,22 @@ def test_an_encoder_that_is_broken_is_named(run, tmp_path, monkeypatch, capsys):
     code, _, err = call(monkeypatch, capsys, "knn", copy)
     assert code == 1
     assert "are not finite" in err
+
+
+@pytest.mark.parametrize("name", ["resnet18", "efficientnet_lite0", "vit_tiny_patch16_224"])
+def test_features_do_not_depend_on_the_images_that_are_computed_with_them(name, tmp_path):
+    """To the bit: an evaluation with some stored features equals one that computes all."""
+    import timm
+
+    options = {"img_size": 32} if name.startswith("vit") else {}
+    backbone = timm.create_model(name, num_classes=0, **options)
+    encoder = Encoder(backbone, size=32, mean=(0.5,) * 3, std=(0.25,) * 3).ready_on("cpu")
+    values = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (100, 3, 32, 32), dtype=np.uint8))
+    images = Labelled(ArraySource(values), torch.arange(100), torch.arange(100))
+    found = []
+    for number, parts in enumerate([[slice(None)], [slice(0, 100, 7), slice(40, 60), slice(None)]]):
+        stored = FeatureCache(tmp_path / str(number)).open(encoder.num_features)
+        for part in parts:
+            features, _ = extract(encoder, images.subset(images.ids[part]), stored=stored)
+        found.append(features)
+    assert torch.equal(*found)

@@ -203,8 +203,9 @@ def extract_all(
 class _Collector:
     """Features by one extractor: stored ones, and those of the images that it is given.
 
-    Forward passes are of `BATCH_SIZE` images, however the images are given, because the size of a batch may
-    change the rounding.
+    With stored features, every forward pass is of `BATCH_SIZE` images, some of them repeated in the last one.
+    The features of an image are then the same to the bit whichever others are computed with it; smaller batches
+    are rounded differently (EfficientNet, from 15 images down).
     """
 
     def __init__(self, extractor: Extractor, ids: Tensor, digests: Sequence[bytes | None]) -> None:
@@ -250,9 +251,13 @@ class _Collector:
         return rows
 
     def _compute(self, images: Tensor, places: Tensor) -> None:
-        batch = Batch(images, self.ids[places])
-        self.computed.append(self.extractor.function(batch).float().cpu())
-        self.done.append(places)
+        count = len(places)
+        if count and self.extractor.stored is not None:
+            repeated = torch.arange(BATCH_SIZE) % count
+            images, places = images[repeated], places[repeated]
+        features = self.extractor.function(Batch(images, self.ids[places])).float().cpu()
+        self.computed.append(features[:count])
+        self.done.append(places[:count])
 
 
 def _with_ids(digests: Sequence[bytes | None], ids: Tensor) -> list[bytes | None]:

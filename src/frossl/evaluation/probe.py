@@ -19,6 +19,8 @@ C_GRID = (0.001, 0.01, 0.1, 1.0)
 """Candidate values of C, the inverse regularization strength of scikit-learn."""
 FEW_LABELS_C = 0.1
 """Value of C where there are too few labels to validate."""
+HUGE = 1e15
+"""Absolute value of features from which on they are scaled before anything is computed."""
 MAX_ELEMENTS = 1 << 25
 """Largest number of values of the rows or logits of problems that are solved together."""
 
@@ -116,8 +118,11 @@ def _draws_at_once(train: Tensor, rows: int, classes: int) -> int:
 
 def _standardize(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
     """Standardize by the mean and deviation of the whole training set, which needs no labels."""
+    largest = train.abs().amax(0)
+    if largest.max() > HUGE:  # squares would be infinite
+        train, test = train / largest.clamp_min(1), test / largest.clamp_min(1)
     mean, std = train.mean(0), train.std(0).clamp_min(1e-6)
-    return (train - mean) / std, (test - mean) / std
+    return ((train - mean) / std).float(), ((test - mean) / std).float()
 
 
 def _regressions(
