@@ -204,8 +204,8 @@ class _Collector:
     """Features by one extractor: stored ones, and those of the images that it is given.
 
     With stored features, every forward pass is of `BATCH_SIZE` images, some of them repeated in the last one.
-    The features of an image are then the same to the bit whichever others are computed with it; smaller batches
-    are rounded differently (EfficientNet, from 15 images down).
+    The features of an image are then the same to the bit whichever others are computed with it; batches of
+    fewer than 16 images are rounded differently (EfficientNet on a CPU).
     """
 
     def __init__(self, extractor: Extractor, ids: Tensor, digests: Sequence[bytes | None]) -> None:
