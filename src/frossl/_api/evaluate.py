@@ -18,7 +18,6 @@ from frossl.evaluation import (
     EvalProtocol,
     Evaluation,
     Evaluations,
-    Extractor,
     FeatureProtocol,
     FineTune,
     Labelled,
@@ -27,10 +26,9 @@ from frossl.evaluation import (
     SGDProbe,
     SupervisedData,
     TrainingProtocol,
-    color_features,
+    baseline_extractors,
     extract_all,
     parse_protocol,
-    pixel_features,
 )
 from frossl.live import ProgressBar
 
@@ -152,14 +150,11 @@ def _score_features(
 
 
 def _extract(context: EvalContext, crops: int | None, *, quiet: bool) -> dict[str, SplitFeatures]:
-    """Return the features of every row; those that had to be computed are stored in the run folder.
-
-    Pixels and colors are computed every time: with the time of decoding, that is a fraction of a second.
-    """
+    """Return the features of every row; those that had to be computed are stored in the run folder."""
     largest = max(context.config.views, key=lambda spec: spec.size)
 
     def of_part(images: Labelled, name: str) -> dict[str, tuple[Tensor, Tensor]]:
-        extractors = {"pixels": Extractor(pixel_features), "colors": Extractor(color_features)}
+        extractors = baseline_extractors(images.source, context.cache)
         for row, encoder in context.encoders.items():
             extractors[row] = encoder.extractor(context.cache, images.source, largest, crops)
         with ProgressBar(make_console(quiet), name) as bar:

@@ -8,11 +8,10 @@ from frossl.evaluation.feature_cache import FeatureCache
 from frossl.evaluation.features import (
     Extractor,
     bag_of_features,
-    color_features,
+    baseline_extractors,
     colors,
     extract,
     extract_all,
-    pixel_features,
     pixels,
 )
 from frossl.evaluation.finetune import finetune_accuracy
@@ -55,7 +54,7 @@ __all__ = [
     "SupervisedData",
     "TrainingProtocol",
     "bag_of_features",
-    "color_features",
+    "baseline_extractors",
     "colors",
     "extract",
     "extract_all",
@@ -67,6 +66,5 @@ __all__ = [
     "logistic_accuracy",
     "online_labels",
     "parse_protocol",
-    "pixel_features",
     "pixels",
 ]
