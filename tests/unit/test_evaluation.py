@@ -100,7 +100,7 @@ def test_few_labels_have_the_mean_accuracy_of_ten_fits_of_scikit_learn(clusters,
     for draw in range(10):
         random = np.random.default_rng((0, draw))
         ids = [random.permutation(np.flatnonzero(labels.numpy() == c))[:5] for c in range(classes)]
-        rows = ((train - mean) / std)[np.concatenate(ids)].numpy()
+        rows = ((train - mean) / std)[np.concatenate(ids)].double().numpy()
         model = LogisticRegression(C=0.1, max_iter=5000, tol=1e-8).fit(
             rows, labels[np.concatenate(ids)].numpy()
         )

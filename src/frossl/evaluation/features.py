@@ -206,7 +206,7 @@ def extract_all(
     collectors = {row: _Collector(one, images.ids, digests) for row, one in extractors.items()}
     missing = torch.stack([collector.missing for collector in collectors.values()]).any(0)
     places, readable = missing.nonzero()[:, 0], ~missing
-    for chosen in places.split(BATCH_SIZE):
+    for chosen in places.split(BATCH_SIZE) if len(places) else ():
         ids = images.ids[chosen]
         batch = images.source.read(ids)
         good = batch.ids == ids

@@ -2,8 +2,11 @@
 
 The objective is C · Σᵢ −log p(yᵢ) + ½‖W‖², with an intercept that is not penalized. It is minimized by
 Newton's method; conjugate gradients solve for the steps. With fewer rows than features the weights are
-combinations of the rows, W = XᵀA, and A is computed instead, from the products of the rows with each other.
+combinations of the rows, W = AX, and A is computed instead, from the products of the rows with each other.
 Problems of the same shape are solved together.
+
+Coefficients are (B, K, M), with the classes before the features or rows: products with ten columns take
+three times as long as those with ten rows.
 """
 
 from __future__ import annotations
@@ -19,11 +22,11 @@ from frossl.errors import NotFiniteError
 
 logger = logging.getLogger("frossl")
 
-TOLERANCE = 1e-9
-"""Squared norm of the gradient per row, in the metric of the inverse Hessian, at which a fit ends: about
-twice the distance of the mean loss to its minimum."""
-MAX_NEWTON_STEPS, MAX_CG_STEPS, MAX_HALVINGS = 40, 200, 20
-CG_TOLERANCE = 0.05
+TOLERANCE = 1e-7
+"""Squared norm of the gradient per row, in the metric of the inverse Hessian, at which the next step is the
+last. It is about twice the distance of the mean loss to its minimum, before that step."""
+MAX_NEWTON_STEPS, MAX_CG_STEPS, MAX_HALVINGS = 40, 500, 20
+CG_TOLERANCE = 0.1
 """Norm of the residual at which a Newton step is solved, relative to that of the gradient."""
 ROUNDING = 1e-6
 """Relative change of the objective that may be rounding."""
@@ -36,13 +39,13 @@ class Logistic:
     """Fitted weights of B problems."""
 
     weights: Tensor
-    """Weights (B, F, K)."""
+    """Weights (B, K, F)."""
     intercept: Tensor
-    """Intercepts (B, 1, K)."""
+    """Intercepts (B, K, 1)."""
 
     def logits(self, rows: Tensor) -> Tensor:
         """Return the logits (B, M, K) of rows (M, F)."""
-        return rows @ self.weights + self.intercept
+        return rows @ self.weights.mT + self.intercept.mT
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,11 @@ class _Vector:
     """Point or direction of B problems, with its logits."""
 
     coefficients: Tensor
-    """Coefficients (B, M, K) of features or of rows."""
+    """Coefficients (B, K, M) of features or of rows."""
     intercept: Tensor
-    """Intercepts (B, 1, K)."""
+    """Intercepts (B, K, 1)."""
     logits: Tensor
-    """Logits (B, N, K), with the intercept."""
+    """Logits (B, K, N), with the intercept."""
 
     def plus(self, step: Tensor, other: _Vector) -> _Vector:
         """Return this plus `step` (B, 1, 1) times another vector."""
@@ -70,14 +73,24 @@ class _Gradient:
     """Gradient of the objective, or a residual of the same kind."""
 
     coefficients: Tensor
-    """(B, M, K)."""
+    """(B, K, M)."""
     intercept: Tensor
-    """(B, 1, K)."""
+    """(B, K, 1)."""
 
     def plus(self, step: Tensor, other: _Gradient) -> _Gradient:
         """Return this plus `step` (B, 1, 1) times another gradient."""
         coefficients = self.coefficients + step * other.coefficients
         return _Gradient(coefficients, self.intercept + step * other.intercept)
+
+
+@dataclass(frozen=True)
+class _Preconditioner:
+    """Approximation of the inverse Hessian, in which all rows and classes have the same second derivative."""
+
+    inverse: Tensor
+    """For coefficients (B, M, M)."""
+    of_intercept: Tensor
+    """For intercepts (B, 1, 1)."""
 
 
 class LogisticRegressions:
@@ -97,15 +110,13 @@ class LogisticRegressions:
         B, N, features = rows.shape
         self.by_rows = features > N if by_rows is None else by_rows
         self.classes = classes
-        self.expected = F.one_hot(targets, classes).float()
+        self.expected = F.one_hot(targets, classes).to(rows.dtype).mT.contiguous()
         self.mean = rows.mean(1, keepdim=True)
         self.rows = rows - self.mean
-        self.table = self.rows @ self.rows.mT if self.by_rows else self.rows
-        """Matrix (B, N, M) whose product with coefficients is the logits without intercept."""
-        self.curvature = self.table if self.by_rows else _curvature(self.rows)
-        """Hessian (B, M, M) of ½ Σ ‖logits‖², in the coordinates of the coefficients."""
-        self.coefficients = torch.zeros(B, self.table.shape[2], classes)
-        self.intercept = torch.zeros(B, 1, classes)
+        self.gram = self.rows @ self.rows.mT if self.by_rows else _curvature(self.rows)
+        """Products (B, M, M) of the rows with each other, or of the features (of some rows, if many)."""
+        self.coefficients = rows.new_zeros(B, classes, self.gram.shape[1])
+        self.intercept = rows.new_zeros(B, classes, 1)
 
     @torch.inference_mode()
     def fit(self, C: float) -> Logistic:
@@ -121,8 +132,9 @@ class LogisticRegressions:
             raise NotFiniteError(
                 "the weights of a probe are not finite; the encoder is broken: train again with a lower rate"
             )
-        return Logistic(weights, self.intercept - self.mean @ weights)
+        return Logistic(weights, self.intercept - weights @ self.mean.mT)
 
+    @torch.inference_mode()
     def start_from(self, other: LogisticRegressions, chosen: Tensor) -> None:
         """Start the next fit from the last solution for a subset of the rows.
 
@@ -131,98 +143,96 @@ class LogisticRegressions:
             chosen: Mask (N,) of the subset.
         """
         if self.by_rows:
-            self.coefficients[:, chosen] = other.coefficients
+            self.coefficients = self.coefficients.clone()
+            self.coefficients[:, :, chosen] = other.coefficients
         else:
             self.coefficients = other.coefficients
-        self.intercept = other.intercept + (self.mean - other.mean) @ other._weights()
+        self.intercept = other.intercept + other._weights() @ (self.mean - other.mean).mT
 
     def _weights(self) -> Tensor:
-        return self.rows.mT @ self.coefficients if self.by_rows else self.coefficients
+        return self.coefficients @ self.rows if self.by_rows else self.coefficients
 
     def _minimize(self, C: float) -> None:
         point = self._vector(self.coefficients, self.intercept)
-        factor, scale = self._factorize(C, point.logits.softmax(2))
-        tolerance = TOLERANCE * C * point.logits.shape[1]
+        preconditioner = self._preconditioner(C, point.logits.softmax(1))
+        tolerance = TOLERANCE * C * point.logits.shape[2]
         for _ in range(MAX_NEWTON_STEPS):
-            shares = point.logits.softmax(2)
+            shares = point.logits.softmax(1)
             gradient = self._gradient(C, shares - self.expected, point.coefficients)
-            downhill = self._precondition(gradient, factor, scale)
-            norm = self._product(gradient, downhill)
-            if (norm <= tolerance).all():
-                break
-            direction = self._newton_direction(C, shares, gradient, downhill, factor, scale)
-            step = self._step_size(C, point, direction, self._product(gradient, direction))
-            moved = point.plus(step, direction)
+            direction = self._newton_direction(C, shares, gradient, preconditioner)
+            slope = self._product(gradient, direction)
+            moved = point.plus(self._step_size(C, point, direction, slope), direction)
             point = self._vector(moved.coefficients, moved.intercept)  # logits without accumulated rounding
+            if (-slope <= tolerance).all():
+                break
         else:
-            logger.debug("a logistic regression has not converged: %s of %g", norm.flatten(), tolerance)
+            logger.debug("a logistic regression has not converged: %s of %g", slope.flatten(), tolerance)
         self.coefficients, self.intercept = point.coefficients, point.intercept
 
     def _vector(self, coefficients: Tensor, intercept: Tensor) -> _Vector:
-        return _Vector(coefficients, intercept, self.table @ coefficients + intercept)
+        table = self.gram if self.by_rows else self.rows.mT
+        return _Vector(coefficients, intercept, coefficients @ table + intercept)
 
     def _gradient(self, C: float, of_logits: Tensor, coefficients: Tensor) -> _Gradient:
         """Return the gradient from that of the loss with respect to the logits, and from the coefficients."""
-        of_loss = of_logits if self.by_rows else self.table.mT @ of_logits
-        return _Gradient(C * of_loss + coefficients, C * of_logits.sum(1, keepdim=True))
+        of_loss = of_logits if self.by_rows else of_logits @ self.rows
+        return _Gradient(C * of_loss + coefficients, C * of_logits.sum(2, keepdim=True))
 
     def _product(self, gradient: _Gradient, vector: _Vector) -> Tensor:
         """Return the inner products (B, 1, 1) of gradients and vectors."""
         other = vector.logits - vector.intercept if self.by_rows else vector.coefficients
         return _total(gradient.coefficients * other) + _total(gradient.intercept * vector.intercept)
 
-    def _factorize(self, C: float, shares: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the Cholesky factors (B, M, M) of the preconditioner, and its (B, 1, 1) for intercepts.
-
-        The preconditioner replaces the second derivative of the loss by logits, which differs from image to
-        image, by a multiple of the identity.
-        """
+    def _preconditioner(self, C: float, shares: Tensor) -> _Preconditioner:
+        """Return the preconditioner for the mean second derivative of the loss at some predictions."""
         spread = (shares * (1 - shares)).mean((1, 2), keepdim=True) * self.classes / (self.classes - 1)
         scale = C * spread.clamp_min(1e-6)
-        matrix = scale * self.curvature
+        matrix = scale * self.gram
         diagonal = matrix.diagonal(dim1=1, dim2=2)
-        diagonal += 1 + 2e-7 * diagonal.sum(1, keepdim=True)  # of rounding: below 0 otherwise
-        return torch.linalg.cholesky(matrix), scale * shares.shape[1]
-
-    def _precondition(self, gradient: _Gradient, factor: Tensor, scale: Tensor) -> _Vector:
-        """Return the solution of the preconditioner for a gradient."""
-        return self._vector(torch.cholesky_solve(gradient.coefficients, factor), gradient.intercept / scale)
+        diagonal += 1 + 2e-7 * diagonal.sum(1, keepdim=True)  # rounding would make it indefinite
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky(matrix))
+        return _Preconditioner(inverse, 1 / (scale * shares.shape[2]))
 
     def _newton_direction(
-        self, C: float, shares: Tensor, gradient: _Gradient, downhill: _Vector, factor: Tensor, scale: Tensor
+        self, C: float, shares: Tensor, gradient: _Gradient, preconditioner: _Preconditioner
     ) -> _Vector:
-        """Solve Hessian · direction = −gradient by conjugate gradients, so far as `CG_TOLERANCE` asks."""
-        residual, direction = gradient, downhill
-        product = first = self._product(residual, downhill)
-        solution = downhill.plus(-torch.ones_like(product), downhill)  # zero
+        """Solve Hessian · direction = −gradient by conjugate gradients, as closely as `CG_TOLERANCE` says."""
+
+        def downhill(of: _Gradient) -> _Vector:
+            coefficients = of.coefficients @ preconditioner.inverse
+            return self._vector(coefficients, of.intercept * preconditioner.of_intercept)
+
+        residual, direction = gradient, downhill(gradient)
+        solution = direction.plus(-torch.ones_like(preconditioner.of_intercept), direction)  # zero
+        product = first = self._product(residual, direction)
         for _ in range(MAX_CG_STEPS):
-            of_logits = shares * (direction.logits - (shares * direction.logits).sum(2, keepdim=True))
-            image = self._gradient(C, of_logits, direction.coefficients)
-            step = _ratio(product, self._product(image, direction))
-            solution = solution.plus(-step, direction)
-            residual = residual.plus(-step, image)
-            next_one = self._precondition(residual, factor, scale)
-            before, product = product, self._product(residual, next_one)
-            if (product <= CG_TOLERANCE**2 * first).all():
+            active = product > CG_TOLERANCE**2 * first
+            if not active.any():
                 break
-            direction = next_one.plus(_ratio(product, before), direction)
+            of_logits = shares * (direction.logits - (shares * direction.logits).sum(1, keepdim=True))
+            image = self._gradient(C, of_logits, direction.coefficients)
+            step = torch.where(active, _ratio(product, self._product(image, direction)), 0)
+            solution, residual = solution.plus(-step, direction), residual.plus(-step, image)
+            following = downhill(residual)
+            before, product = product, self._product(residual, following)
+            direction = following.plus(_ratio(product, before), direction)
         return solution
 
     def _step_size(self, C: float, point: _Vector, direction: _Vector, slope: Tensor) -> Tensor:
-        """Return step sizes (B, 1, 1): 1, halved until the objective falls."""
+        """Return step sizes (B, 1, 1): 1, halved until the objective falls; 0 if it does not."""
         step = torch.ones_like(slope)
         start = self._objective(C, point)
         for _ in range(MAX_HALVINGS):
             reached = self._objective(C, point.plus(step, direction))
             falls = reached <= start + 1e-4 * step * slope + ROUNDING * start.abs()
             if falls.all():
-                return step
+                break
             step = torch.where(falls, step, step / 2)
         return torch.where(falls, step, 0)
 
     def _objective(self, C: float, point: _Vector) -> Tensor:
-        """Return the objective (B, 1, 1) in float64: rounding would hide small decreases."""
-        losses = point.logits.logsumexp(2) - (point.logits * self.expected).sum(2)
+        """Return the objective (B, 1, 1), summed in float64: rounding would hide small decreases."""
+        losses = point.logits.logsumexp(1) - (point.logits * self.expected).sum(1)
         penalty = self._product(_Gradient(point.coefficients, torch.zeros_like(point.intercept)), point)
         return C * losses.double().sum(1)[:, None, None] + penalty.double() / 2
 
