@@ -163,5 +163,5 @@ def _from_bytes(key: str, content: bytes, width: int) -> tuple[list[bytes], Tens
 def _checksum(tensors: dict[str, Tensor]) -> int:
     checksum = 0
     for name in ("digests", "features"):
-        checksum = zlib.crc32(tensors[name].numpy(), checksum)
+        checksum = zlib.crc32(tensors[name].numpy().data, checksum)
     return checksum
