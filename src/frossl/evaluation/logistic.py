@@ -113,7 +113,7 @@ class LogisticRegressions:
         self.expected = F.one_hot(targets, classes).to(rows.dtype).mT.contiguous()
         self.mean = rows.mean(1, keepdim=True)
         self.rows = rows - self.mean
-        self.gram = self.rows @ self.rows.mT if self.by_rows else _curvature(self.rows)
+        self.gram = _products(self.rows) if self.by_rows else _curvature(self.rows)
         """Products (B, M, M) of the rows with each other, or of the features (of some rows, if many)."""
         self.coefficients = rows.new_zeros(B, classes, self.gram.shape[1])
         self.intercept = rows.new_zeros(B, classes, 1)
@@ -162,7 +162,8 @@ class LogisticRegressions:
             direction = self._newton_direction(C, shares, gradient, preconditioner)
             slope = self._product(gradient, direction)
             moved = point.plus(self._step_size(C, point, direction, slope), direction)
-            point = self._vector(moved.coefficients, moved.intercept)  # logits without accumulated rounding
+            coefficients = _centered(moved.coefficients) if self.by_rows else moved.coefficients
+            point = self._vector(coefficients, moved.intercept)  # logits without accumulated rounding
             if (-slope <= tolerance).all():
                 break
         else:
@@ -175,7 +176,7 @@ class LogisticRegressions:
 
     def _gradient(self, C: float, of_logits: Tensor, coefficients: Tensor) -> _Gradient:
         """Return the gradient from that of the loss with respect to the logits, and from the coefficients."""
-        of_loss = of_logits if self.by_rows else of_logits @ self.rows
+        of_loss = _centered(of_logits) if self.by_rows else of_logits @ self.rows
         return _Gradient(C * of_loss + coefficients, C * of_logits.sum(2, keepdim=True))
 
     def _product(self, gradient: _Gradient, vector: _Vector) -> Tensor:
@@ -235,6 +236,23 @@ class LogisticRegressions:
         losses = point.logits.logsumexp(1) - (point.logits * self.expected).sum(1)
         penalty = self._product(_Gradient(point.coefficients, torch.zeros_like(point.intercept)), point)
         return C * losses.double().sum(1)[:, None, None] + penalty.double() / 2
+
+
+def _products(rows: Tensor) -> Tensor:
+    """Return XXᵀ (B, N, N) of rows (B, N, F), which have the mean 0.
+
+    A small multiple of the identity is added: coefficients that cancel each other, of equal rows, would grow
+    unseen otherwise.
+    """
+    products = rows @ rows.mT
+    diagonal = products.diagonal(dim1=1, dim2=2)
+    diagonal += 1e-7 * diagonal.mean(1, keepdim=True)
+    return products
+
+
+def _centered(of_rows: Tensor) -> Tensor:
+    """Return coefficients of rows without their mean, which has no effect as the rows have the mean 0."""
+    return of_rows - of_rows.mean(2, keepdim=True)
 
 
 def _curvature(rows: Tensor) -> Tensor:
