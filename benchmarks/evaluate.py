@@ -6,8 +6,8 @@ RUN is a run of the images DATA (a data set that `pretrain` takes); a copy of it
 timed in a process of its own, as a whole and without the imports; in every round once without stored features
 and once with them. Reported are medians. The logistic probe is fitted to the features of each row, with all
 labels and with few, by frossl and by scikit-learn's `LogisticRegression` with at most 200 iterations, and the
-difference in points is given; with --converged scikit-learn's computes in float64 to a tolerance of 1e-8, which
-takes minutes. The last line printed is one JSON object.
+difference in points is given; with --converged scikit-learn's computes in float64 to a tolerance of 1e-8,
+which takes minutes. The last line printed is one JSON object.
 """
 
 from __future__ import annotations

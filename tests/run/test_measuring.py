@@ -237,7 +237,7 @@ def test_another_call_and_another_protocol_need_no_forward_pass(run, data, tmp_p
     copy = shutil.copytree(run.path, tmp_path / "run")
     shutil.rmtree(copy / "features")
     computed = frossl.knn(copy, against=[str(run.path)]), frossl.knn(copy, crops=2)
-    assert passes == [64] * 4  # of two networks, since the other run is this one; crops are no whole images
+    assert passes == [64] * 6  # of three networks; crops do not go through the encoder as whole images do
     passes.clear()
     stored = frossl.knn(copy, against=[str(run.path)]), frossl.knn(copy, crops=2)
     found = frossl.probe(copy, per_class=2)
