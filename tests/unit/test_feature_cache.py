@@ -148,7 +148,8 @@ def test_rows_that_are_not_used_are_dropped_when_a_file_is_large_and_too_many_ar
     store(tmp_path, images, chosen=slice(75, 150), limit=40_000)
     assert store(tmp_path, images, chosen=slice(75, 150), limit=40_000)[1] == []
     assert len(store(tmp_path, images, chosen=slice(0, 75), limit=40_000)[1]) == 2
-    assert len(store(tmp_path, images, limit=10_000)[1]) == 3
+    for _ in range(2):
+        assert store(tmp_path, images, limit=10_000)[1] == [64, 64, 22]
 
 
 def test_a_folder_that_cannot_be_written_costs_time_only(tmp_path, images):

@@ -81,6 +81,10 @@ class StoredFeatures:
         self._used: set[bytes] = set()
         self._fresh = False
 
+    def holds(self, images: int) -> bool:
+        """Return whether the features of so many images may be stored: those of one file take half the limit."""
+        return images * (DIGEST_BYTES + 4 * self.width) <= self.cache.limit // 2
+
     def find(self, digests: Sequence[bytes | None]) -> Tensor:
         """Return the row of each image in `features`, int64 (N,); −1 where there is none."""
         rows = [-1 if digest is None else self._rows.get(digest, -1) for digest in digests]
@@ -109,11 +113,10 @@ class StoredFeatures:
                 if self._used:
                     os.utime(self.path)
                 return
-            row_bytes = DIGEST_BYTES + 4 * self.width
             rows = list(range(len(self.digests)))
-            if len(rows) * row_bytes > self.cache.limit // 2:
+            if not self.holds(len(rows)):
                 rows = sorted(self._rows[digest] for digest in self._used)
-            if len(rows) * row_bytes > self.cache.limit // 2:
+            if not self.holds(len(rows)):
                 return
             content = _to_bytes(self.path.stem, [self.digests[row] for row in rows], self.features[rows])
             self.path.parent.mkdir(exist_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -201,9 +201,7 @@ def extract_all(
     Raises:
         NotFiniteError: If a feature is NaN or infinite.
     """
-    asked = any(extractor.stored is not None for extractor in extractors.values())
-    digests = content_digests(images.source, images.ids.tolist()) if asked else [None] * len(images.ids)
-    collectors = {row: _Collector(one, images.ids, digests) for row, one in extractors.items()}
+    collectors = _collectors(images, extractors)
     missing = torch.stack([collector.missing for collector in collectors.values()]).any(0)
     places, readable = missing.nonzero()[:, 0], ~missing
     for chosen in places.split(BATCH_SIZE) if len(places) else ():
@@ -215,6 +213,17 @@ def extract_all(
             collector.take(batch.images[good], chosen[good])
         progress(int(chosen[-1]) + 1, len(missing))
     return {row: (one.rows(readable), images.labels[readable]) for row, one in collectors.items()}
+
+
+def _collectors(images: Labelled, extractors: Mapping[str, Extractor]) -> dict[str, _Collector]:
+    count = len(images.ids)
+    extractors = {  # too many to be stored need no digests, for which every file is read
+        row: one if one.stored is None or one.stored.holds(count) else replace(one, stored=None)
+        for row, one in extractors.items()
+    }
+    asked = any(one.stored is not None for one in extractors.values())
+    digests = content_digests(images.source, images.ids.tolist()) if asked else [None] * count
+    return {row: _Collector(one, images.ids, digests) for row, one in extractors.items()}
 
 
 class _Collector:
