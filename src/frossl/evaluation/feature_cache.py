@@ -82,7 +82,7 @@ class StoredFeatures:
         self._fresh = False
 
     def holds(self, images: int) -> bool:
-        """Return whether the features of so many images may be stored: those of one file take half the limit."""
+        """Return whether the features of so many images fit into a file, that is into half of the limit."""
         return images * (DIGEST_BYTES + 4 * self.width) <= self.cache.limit // 2
 
     def find(self, digests: Sequence[bytes | None]) -> Tensor:
