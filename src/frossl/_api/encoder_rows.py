@@ -11,6 +11,7 @@ import timm
 import frossl.engine as engine
 from frossl.config import Config, Device, ViewSpec
 from frossl.data import Source
+from frossl.errors import ConfigError
 from frossl.evaluation import Extractor
 from frossl.evaluation.feature_cache import FeatureCache, StoredFeatures
 from frossl.evaluation.features import crop_features, whole_image_features
@@ -46,7 +47,12 @@ class EncoderRow:
             trained: Encoder of the run, with the same preprocessing.
             device: Device of the evaluation.
             weights: Digest of the file of initial weights, if there is one.
+
+        Raises:
+            ConfigError: If the configuration has no views.
         """
+        if not config.views:
+            raise ConfigError("views", [], "a run names its views; restore its config.toml")
         preprocessing = trained.size, trained.mean.flatten().tolist(), trained.std.flatten().tolist()
         sizes = sorted({spec.size for spec in config.views})
         drawn = config.train.seed, sizes, sorted(asdict(config.network).items()), weights, timm.__version__
