@@ -22,11 +22,11 @@ from frossl.errors import NotFiniteError
 
 logger = logging.getLogger("frossl")
 
-TOLERANCE = 1e-7
+TOLERANCE = 1e-8
 """Squared norm of the gradient per row, in the metric of the inverse Hessian, at which the next step is the
 last. It is about twice the distance of the mean loss to its minimum, before that step."""
 MAX_NEWTON_STEPS, MAX_CG_STEPS, MAX_HALVINGS = 40, 500, 20
-CG_TOLERANCE = 0.1
+CG_TOLERANCE = 0.3
 """Norm of the residual at which a Newton step is solved, relative to that of the gradient."""
 ROUNDING = 1e-6
 """Relative change of the objective that may be rounding."""
