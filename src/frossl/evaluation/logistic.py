@@ -26,6 +26,8 @@ TOLERANCE = 1e-8
 """Squared norm of the gradient per row, in the metric of the inverse Hessian, at which the next step is the
 last. It is about twice the distance of the mean loss to its minimum, before that step."""
 MAX_NEWTON_STEPS, MAX_CG_STEPS, MAX_HALVINGS = 40, 500, 20
+STALLED = 1e3
+"""Multiple of the tolerance below which a gradient that does not fall any more ends a fit."""
 CG_TOLERANCE = 0.3
 """Norm of the residual at which a Newton step is solved, relative to that of the gradient."""
 ROUNDING = 1e-6
@@ -156,15 +158,19 @@ class LogisticRegressions:
         point = self._vector(self.coefficients, self.intercept)
         preconditioner = self._preconditioner(C, point.logits.softmax(1))
         tolerance = TOLERANCE * C * point.logits.shape[2]
+        before, done = torch.full_like(preconditioner.of_intercept, torch.inf), torch.tensor(False)
         for _ in range(MAX_NEWTON_STEPS):
             shares = point.logits.softmax(1)
             gradient = self._gradient(C, shares - self.expected, point.coefficients)
             direction = self._newton_direction(C, shares, gradient, preconditioner)
             slope = self._product(gradient, direction)
-            moved = point.plus(self._step_size(C, point, direction, slope), direction)
+            step = torch.where(done, 0, self._step_size(C, point, direction, slope))
+            moved = point.plus(step, direction)
             coefficients = _centered(moved.coefficients) if self.by_rows else moved.coefficients
             point = self._vector(coefficients, moved.intercept)  # logits without accumulated rounding
-            if (-slope <= tolerance).all():
+            stalled = (-slope >= before) & (-slope <= STALLED * tolerance)  # only rounding is left
+            done, before = done | (-slope <= tolerance) | stalled, -slope
+            if done.all():
                 break
         else:
             logger.debug("a logistic regression has not converged: %s of %g", slope.flatten(), tolerance)
@@ -206,7 +212,8 @@ class LogisticRegressions:
         residual, direction = gradient, downhill(gradient)
         solution = direction.plus(-torch.ones_like(preconditioner.of_intercept), direction)  # zero
         product = first = self._product(residual, direction)
-        for _ in range(MAX_CG_STEPS):
+        unknowns = residual.coefficients.shape[1] * residual.coefficients.shape[2]
+        for _ in range(min(MAX_CG_STEPS, 2 * unknowns)):
             active = product > CG_TOLERANCE**2 * first
             if not active.any():
                 break
