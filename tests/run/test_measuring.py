@@ -15,10 +15,11 @@ from safetensors.torch import save_file
 
 import frossl
 from frossl.config import Network, Objective, Train
+from frossl.data import ArraySource
 from frossl.errors import InputError
-from frossl.evaluation import KNN, FineTune, LinearProbe, SGDProbe
+from frossl.evaluation import KNN, FeatureCache, FineTune, Labelled, LinearProbe, SGDProbe, extract
 from frossl.exporting import read_encoder, write_encoder
-from frossl.networks import build_backbone
+from frossl.networks import Encoder, build_backbone
 from tests.support.cli import call
 from tests.support.runs import THREE_EPOCHS, train
 
@@ -219,6 +220,75 @@ def test_what_cannot_be_measured_is_refused_in_one_line(options, words, run, tmp
     assert words in err
 
 
+@pytest.fixture
+def passes(monkeypatch) -> list[int]:
+    """Sizes of the batches of every forward pass."""
+    sizes, forward = list[int](), Encoder.forward
+
+    def watched(self, images):
+        sizes.append(len(images))
+        return forward(self, images)
+
+    monkeypatch.setattr(Encoder, "forward", watched)
+    return sizes
+
+
+def test_another_call_and_another_protocol_need_no_forward_pass(run, data, tmp_path, passes):
+    copy = shutil.copytree(run.path, tmp_path / "run")
+    shutil.rmtree(copy / "features")
+    computed = frossl.knn(copy, against=[str(run.path)]), frossl.knn(copy, crops=2)
+    assert passes == [64] * 6  # of three networks; crops do not go through the encoder as whole images do
+    passes.clear()
+    stored = frossl.knn(copy, against=[str(run.path)]), frossl.knn(copy, crops=2)
+    found = frossl.probe(copy, per_class=2)
+    assert passes == []
+    assert stored == computed
+    shutil.rmtree(copy / "features")
+    assert frossl.probe(copy, per_class=2) == found
+    records = [json.loads(line) for line in (copy / "evaluation.jsonl").read_text().splitlines()]
+    assert records[-4]["percent"] == records[-2]["percent"]
+    passes.clear()
+    frossl.knn(copy, data=data / "more.npz")
+    assert passes == [64] * 4
+
+
+def test_the_end_of_a_run_stores_what_it_computes(data, tmp_path, passes):
+    run = train(tmp_path / "run", config=THREE_EPOCHS, data=str(data / "train.npz"))
+    passes.clear()
+    first = run.knn()
+    assert passes == []
+    shutil.rmtree(run.path / "features")
+    assert run.knn() == first
+
+
+def test_features_of_other_weights_are_never_used(run, data, tmp_path):
+    copy = shutil.copytree(run.path, tmp_path / "run")
+    before = frossl.knn(copy, k=3)
+    encoder, design = read_encoder(copy)
+    with torch.no_grad():
+        encoder.backbone.bn1.weight[0] += 1
+    write_encoder(copy / "encoder.safetensors", encoder, design)
+    after = frossl.knn(copy, k=3)
+    shutil.rmtree(copy / "features")
+    assert frossl.knn(copy, k=3) == after
+    assert after.trained.right is not None
+    assert after.untrained == before.untrained
+    again = train(copy, config=THREE_EPOCHS, data=str(data / "more.npz"), overwrite=True, seed=1)
+    kept = {path.name for path in (copy / "features").iterdir()}
+    shutil.rmtree(copy / "features")
+    again.knn()
+    assert {path.name for path in (copy / "features").iterdir()} == kept
+
+
+def test_features_that_cannot_be_stored_are_computed(run, tmp_path):
+    copy = shutil.copytree(run.path, tmp_path / "run")
+    shutil.rmtree(copy / "features")
+    expected = run.knn()
+    (copy / "features").write_text("mine")
+    assert frossl.knn(copy) == expected
+    assert (copy / "features").read_text() == "mine"
+
+
 def test_an_unknown_protocol_is_named(run):
     with pytest.raises(InputError, match="did you mean probe"):
         frossl.measure(run.path, ["prob"])
@@ -313,3 +383,22 @@ def test_an_encoder_that_is_broken_is_named(run, tmp_path, monkeypatch, capsys):
     code, _, err = call(monkeypatch, capsys, "knn", copy)
     assert code == 1
     assert "are not finite" in err
+
+
+@pytest.mark.parametrize("name", ["resnet18", "efficientnet_lite0", "vit_tiny_patch16_224"])
+def test_features_do_not_depend_on_the_images_that_are_computed_with_them(name, tmp_path):
+    """To the bit: an evaluation with some stored features equals one that computes all."""
+    import timm
+
+    options = {"img_size": 32} if name.startswith("vit") else {}
+    backbone = timm.create_model(name, num_classes=0, **options)
+    encoder = Encoder(backbone, size=32, mean=(0.5,) * 3, std=(0.25,) * 3).ready_on("cpu")
+    values = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (100, 3, 32, 32), dtype=np.uint8))
+    images = Labelled(ArraySource(values), torch.arange(100), torch.arange(100))
+    found = []
+    for number, parts in enumerate([[slice(None)], [slice(0, 100, 7), slice(40, 60), slice(None)]]):
+        stored = FeatureCache(tmp_path / str(number)).open(encoder.num_features)
+        for part in parts:
+            features, _ = extract(encoder, images.subset(images.ids[part]), stored=stored)
+        found.append(features)
+    assert torch.equal(*found)

@@ -90,6 +90,40 @@ def test_logistic_probe_takes_the_regularization_that_is_best_on_held_out_labels
     assert expected > 60
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_few_labels_have_the_mean_accuracy_of_ten_fits_of_scikit_learn(clusters, classes):
+    train, labels, test, wanted = clusters
+    train, labels = train[labels < classes], labels[labels < classes]
+    test, wanted = test[wanted < classes], wanted[wanted < classes]
+    mean, std = train.mean(0), train.std(0)
+    scores = []
+    for draw in range(10):
+        random = np.random.default_rng((0, draw))
+        ids = [random.permutation(np.flatnonzero(labels.numpy() == c))[:5] for c in range(classes)]
+        rows = ((train - mean) / std)[np.concatenate(ids)].double().numpy()
+        model = LogisticRegression(C=0.1, max_iter=5000, tol=1e-8).fit(
+            rows, labels[np.concatenate(ids)].numpy()
+        )
+        scores.append(100 * model.score(((test - mean) / std).numpy(), wanted.numpy()))
+    assert few_label_accuracy(train, labels, test, wanted, per_class=5).percent == pytest.approx(
+        np.mean(scores)
+    )
+
+
+def test_features_of_any_size_and_type_are_probed(clusters):
+    train, labels, test, wanted = clusters
+    expected = logistic_accuracy(*clusters).percent
+    constant = torch.full((len(train), 1), 3.0)
+    for scale in (1e-3, 1e30):
+        rows, asked = torch.cat([scale * train, constant], 1), torch.cat([scale * test, constant[:120]], 1)
+        assert logistic_accuracy(rows, labels, asked, wanted).percent == pytest.approx(expected, abs=0.5)
+    assert logistic_accuracy(train.double(), labels, test.double(), wanted).percent == expected
+    pair = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    assert logistic_accuracy(pair, torch.tensor([3, 8]), pair, torch.tensor([3, 8])).percent == 100
+    with pytest.raises(InputError, match="one class"):
+        logistic_accuracy(train, torch.zeros_like(labels), test, wanted)
+
+
 def test_few_labels_are_worse_than_all_and_reproducible(clusters):
     few = few_label_accuracy(*clusters, per_class=2)
     assert 34 < few.percent < logistic_accuracy(*clusters).percent

@@ -251,9 +251,9 @@ def test_runs_of_0_1_0_crop_arrays_whole_and_files_and_packs_as_squares(photos, 
     np.save(tmp_path / "wide.npy", np.stack([smooth(32, 40, seed) for seed in range(6)]))
     packed = frossl.pack(photos, out=tmp_path / "packed", size=32, quiet=True)
     for data, whole in ((photos, False), (packed, False), (tmp_path / "wide.npy", True)):
-        dataset = open_dataset(data, size=32)
-        assert frossl.engine.crops_whole_images(old, dataset) is whole
-        assert frossl.engine.crops_whole_images(config, dataset) is True
+        source = open_dataset(data, size=32).train.source
+        assert frossl.engine.crops_whole_images(old, source) is whole
+        assert frossl.engine.crops_whole_images(config, source) is True
 
 
 def test_a_run_trains_on_whole_images_and_one_of_0_1_0_on_their_squares(photos, tmp_path, monkeypatch):

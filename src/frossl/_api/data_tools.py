@@ -164,7 +164,7 @@ def draw_views(
     """
     source = dataset.train.source
     chosen = spread(len(source), images)
-    batch = source.read(chosen, whole=engine.crops_whole_images(config, dataset))
+    batch = source.read(chosen, whole=engine.crops_whole_images(config, source))
     clock, channels = Clock(step=0, total=1, epoch=0, seed=config.train.seed), batch.images.shape[1]
     if transform is None:
         drawn = Augment(config.views, mean=(0.0,) * channels, std=(1.0,) * channels)(batch, clock)

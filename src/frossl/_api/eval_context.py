@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TypedDict
 
@@ -12,10 +13,11 @@ import torch
 
 import frossl.engine as engine
 from frossl._api.common import check_same_images, check_weights, data_config, make_console, open_data
+from frossl._api.encoder_rows import EncoderRow
 from frossl.config import Config, Data, Device
 from frossl.data import Dataset, with_test
 from frossl.errors import InputError
-from frossl.evaluation import EvalSplit, Evaluation, labelled_split
+from frossl.evaluation import EvalSplit, Evaluation, FeatureCache, labelled_split
 from frossl.exporting import load_encoder, read_encoder
 from frossl.networks import Encoder, public_encoder
 from frossl.runs import EvaluationRecord, RunFolder
@@ -55,8 +57,8 @@ class EvalContext:
     """Name of the data set, for the record."""
     split: EvalSplit
     """Labelled images to fit on and to test on."""
-    encoders: Mapping[str, Encoder]
-    """Encoders by row, on the device and in evaluation mode."""
+    encoders: Mapping[str, EncoderRow]
+    """Encoders by row."""
     identity: str
     """Id of the run when it was opened, because another run may replace it in its folder meanwhile."""
 
@@ -89,8 +91,13 @@ class EvalContext:
         else:
             trained = encoder_at(config, folder, step)
         others = {name: _load_other(name, config.network.channels or 3) for name in against}
-        encoders = comparison_encoders(config, trained, others)
+        encoders = comparison_encoders(folder, config, trained, others)
         return cls(folder, config, step, dataset.name, split, encoders, identity)
+
+    @cached_property
+    def cache(self) -> FeatureCache:
+        """Features that earlier evaluations of the run have stored."""
+        return FeatureCache(self.folder.features)
 
     @property
     def note(self) -> str:
@@ -131,18 +138,20 @@ def measuring_device(config: Config) -> Device:
 
 
 def comparison_encoders(
-    config: Config, trained: Encoder, others: Mapping[str, Encoder] | None = None
-) -> dict[str, Encoder]:
-    """Return the encoders of an evaluation by row, `untrained`, `trained` and others, moved to the device.
+    folder: RunFolder, config: Config, trained: Encoder, others: Mapping[str, Encoder] | None = None
+) -> dict[str, EncoderRow]:
+    """Return the encoders of an evaluation by row: `untrained`, `trained` and others.
 
     Args:
+        folder: Run folder.
         config: Configuration of the run, from which the untrained network is built again.
         trained: Encoder of the run.
         others: Other encoders by row.
     """
-    untrained = trained.with_backbone(engine.initial_backbone(config))
-    rows = {"untrained": untrained, "trained": trained, **(others or {})}
-    return {row: encoder.ready_on(measuring_device(config)) for row, encoder in rows.items()}
+    device = measuring_device(config)
+    untrained = EncoderRow.untrained(config, trained, device, folder.provenance().get("weights_digest"))
+    given = {"trained": trained, **(others or {})}
+    return {"untrained": untrained, **{row: EncoderRow.of(one, device) for row, one in given.items()}}
 
 
 def _open_eval_data(

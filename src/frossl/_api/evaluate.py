@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -27,14 +26,11 @@ from frossl.evaluation import (
     SGDProbe,
     SupervisedData,
     TrainingProtocol,
-    bag_of_features,
-    colors,
-    extract,
+    baseline_extractors,
+    extract_all,
     parse_protocol,
-    pixels,
 )
 from frossl.live import ProgressBar
-from frossl.networks import Encoder
 
 LARGE_K = 200
 """Neighbours of the second default protocol, if there are as many labelled images."""
@@ -133,17 +129,13 @@ def _score_features(
     _check_classes(split.train.labels)
     for protocol in protocols:
         protocol.settle(split.train.labels)  # raises before anything is computed
-    all_crops = dict.fromkeys(protocol.crops for protocol in protocols)
-    extractors = {crops: _extractors(context, crops) for crops in all_crops}
-    rows = len(context.encoders) + 2
-    done, total = 0, rows * (len(extractors) + len(protocols))
-    features: dict[int | None, dict[str, SplitFeatures]] = {crops: {} for crops in extractors}
+    features = {
+        crops: _extract(context, crops, quiet=quiet)
+        for crops in dict.fromkeys(protocol.crops for protocol in protocols)
+    }
+    done, total = 0, len(protocols) * (len(context.encoders) + 2)
     evaluations: dict[EvalProtocol, Evaluation] = {}
     with ProgressBar(make_console(quiet), "measuring") as bar:
-        for crops, by_row in extractors.items():
-            for row, extractor in by_row.items():
-                features[crops][row] = (*extractor(split.train), *extractor(split.test))
-                bar.update(done := done + 1, total)
         for protocol in protocols:
             _, readable, _, _ = features[protocol.crops]["pixels"]  # without labels of unreadable files
             _check_classes(readable)
@@ -157,22 +149,20 @@ def _score_features(
     return evaluations
 
 
-def _extractors(
-    context: EvalContext, crops: int | None
-) -> dict[str, Callable[[Labelled], tuple[Tensor, Tensor]]]:
-    """Return the functions that compute features and labels of images, by row."""
+def _extract(context: EvalContext, crops: int | None, *, quiet: bool) -> dict[str, SplitFeatures]:
+    """Return the features of every row; those that had to be computed are stored in the run folder."""
     largest = max(context.config.views, key=lambda spec: spec.size)
 
-    def of_encoder(encoder: Encoder) -> Callable[[Labelled], tuple[Tensor, Tensor]]:
-        if crops is None:
-            return partial(extract, encoder)
-        return partial(bag_of_features, encoder, view=largest, crops=crops)
+    def of_part(images: Labelled, name: str) -> dict[str, tuple[Tensor, Tensor]]:
+        extractors = baseline_extractors(images.source, context.cache)
+        for row, encoder in context.encoders.items():
+            extractors[row] = encoder.extractor(context.cache, images.source, largest, crops)
+        with ProgressBar(make_console(quiet), name) as bar:
+            return extract_all(images, extractors, progress=bar.update)
 
-    return {
-        "pixels": pixels,
-        "colors": colors,
-        **{row: of_encoder(encoder) for row, encoder in context.encoders.items()},
-    }
+    train, test = of_part(context.split.train, "training images"), of_part(context.split.test, "test images")
+    context.cache.save()
+    return {row: (*train[row], *test[row]) for row in train}
 
 
 def _check_classes(labels: Tensor) -> None:
@@ -193,11 +183,12 @@ def _train_and_score(context: EvalContext, protocol: TrainingProtocol, *, quiet:
             supervised = SupervisedData(
                 protocol.epochs,
                 seed=protocol.seed,
+                whole=engine.crops_whole_images(context.config, context.split.train.source),
                 kernel=engine.best_view_kernel(context.device),
                 max_steps=engine.max_steps(),
                 progress=bar.update,
             )
-            scores[row] = protocol.accuracy(encoder, context.split, supervised)
+            scores[row] = protocol.accuracy(encoder.encoder, context.split, supervised)
     return context.save(Evaluation(protocol.name, context.note, scores, protocol))
 
 

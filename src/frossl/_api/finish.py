@@ -8,12 +8,13 @@ import numpy as np
 import torch
 
 import frossl.engine as engine
+from frossl._api.encoder_rows import EncoderRow
 from frossl._api.eval_context import EvalContext, comparison_encoders, measuring_device
 from frossl._api.evaluate import run_protocols
 from frossl.config import Config
 from frossl.data import Dataset
 from frossl.errors import FrosslError
-from frossl.evaluation import KNN, Evaluations, Labelled, labelled_split
+from frossl.evaluation import KNN, Evaluations, FeatureCache, Labelled, labelled_split
 from frossl.evaluation.sample import (
     MAX_PCA_IMAGES,
     THUMBNAIL_COLUMNS,
@@ -49,8 +50,10 @@ def finish_seconds(images: int, classes: int, image_seconds: float, training: fl
         training: Seconds of training.
     """
     sampled = min(images, sample_size(training))
-    evaluated = 2 * min(images, 3 * train_size(training) // 2) if classes else 0
-    return (sampled + evaluated) * image_seconds + MAP_IMAGE_SECONDS * sampled + 2.0
+    fitted_to = min(images, train_size(training)) if classes else 0
+    evaluated = min(images, 3 * fitted_to // 2)  # by two networks; most of the sample is among these images
+    computed = 2 * evaluated + max(0, sampled - fitted_to)
+    return computed * image_seconds + MAP_IMAGE_SECONDS * sampled + 2.0
 
 
 def train_size(training: float) -> int:
@@ -145,7 +148,7 @@ def brief_evaluation(
     Raises:
         FrosslError: If accuracy cannot be measured.
     """
-    split, encoders = labelled_split(data), comparison_encoders(config, encoder)
+    split, encoders = labelled_split(data), comparison_encoders(folder, config, encoder)
     neighbors, tested = split.train.at_most(train), split.test.at_most(train // 2)
     note = f"{split.note}: {len(tested.ids):,} images, with neighbours among {len(neighbors.ids):,}"
     split = replace(split, train=neighbors, test=tested, note=note)
@@ -164,11 +167,12 @@ def take_sample(
     source, labels = data.train.source, data.train.labels
     values = torch.full((len(source),), -1) if labels is None else labels.values
     subset = Labelled(source, torch.arange(len(source)), values).at_most(images)
-    encoder = encoder.ready_on(measuring_device(config))
+    row, cache = EncoderRow.of(encoder, measuring_device(config)), FeatureCache(folder.features)
     try:
-        subset, features = readable_features(encoder, subset)
+        subset, features = readable_features(row.encoder, subset, stored=row.stored(cache, source))
     except FrosslError:
         return
+    cache.save()
     coordinates, method = embedding_map(features)
     Sample(
         ids=subset.ids.numpy(),

@@ -3,7 +3,7 @@
 from frossl.data.arrays import MappedSource, array_dataset, as_tensor
 from frossl.data.check import DataReport, check_dataset
 from frossl.data.dataset import Dataset, Split, with_test
-from frossl.data.digests import copies_within
+from frossl.data.digests import DIGEST_BYTES, content_digests, copies_within
 from frossl.data.labels import Labels, held_out, stratified
 from frossl.data.loader import Loader
 from frossl.data.mmap import Names
@@ -13,6 +13,7 @@ from frossl.data.pack import pack
 from frossl.data.sources import ArraySource, FileSource, Source, spread
 
 __all__ = [
+    "DIGEST_BYTES",
     "LARGEST",
     "NAMED",
     "ArraySource",
@@ -28,6 +29,7 @@ __all__ = [
     "array_dataset",
     "as_tensor",
     "check_dataset",
+    "content_digests",
     "copies_within",
     "held_out",
     "listed_dataset",

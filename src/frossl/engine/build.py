@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from frossl.augment import Augment, OwnViews, Transform
 from frossl.config import Config, Settlement
-from frossl.data import ArraySource, Dataset, Loader, MappedSource
+from frossl.data import ArraySource, Dataset, Loader, MappedSource, Source
 from frossl.engine.budget import Pacer
 from frossl.engine.guard import Guard
 from frossl.engine.launch import open_fabric
@@ -188,7 +188,7 @@ def build(
         max_steps=max_steps(),
         rank=fabric.global_rank,
         processes=fabric.world_size,
-        whole=crops_whole_images(config, data),
+        whole=crops_whole_images(config, data.train.source),
     )
     if fabric.world_size > 1 and fabric.device.type == "cuda":
         method = synchronized(method)
@@ -207,13 +207,13 @@ def build(
     )
 
 
-def crops_whole_images(config: Config, data: Dataset) -> bool:
+def crops_whole_images(config: Config, source: Source) -> bool:
     """Return whether views are cropped from whole images instead of from their central squares.
 
     Version 0.1.0, whose runs do not say, cropped files and packs to squares, and arrays not.
     """
     given = config.data.keep_aspect
-    return isinstance(data.train.source, (ArraySource, MappedSource)) if given is None else given
+    return isinstance(source, (ArraySource, MappedSource)) if given is None else given
 
 
 def build_encoder(backbone: nn.Module, config: Config, data: Dataset) -> Encoder:

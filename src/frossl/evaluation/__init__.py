@@ -4,7 +4,16 @@ Encoder and data are passed as arguments; no run folder is read here.
 """
 
 from frossl.evaluation.difference import Difference
-from frossl.evaluation.features import bag_of_features, colors, extract, pixels
+from frossl.evaluation.feature_cache import FeatureCache
+from frossl.evaluation.features import (
+    Extractor,
+    bag_of_features,
+    baseline_extractors,
+    colors,
+    extract,
+    extract_all,
+    pixels,
+)
 from frossl.evaluation.finetune import finetune_accuracy
 from frossl.evaluation.knn import knn_accuracy
 from frossl.evaluation.online import OnlineKnn, OnlineProbe, online_labels
@@ -32,6 +41,8 @@ __all__ = [
     "EvalSplit",
     "Evaluation",
     "Evaluations",
+    "Extractor",
+    "FeatureCache",
     "FeatureProtocol",
     "FineTune",
     "Labelled",
@@ -43,8 +54,10 @@ __all__ = [
     "SupervisedData",
     "TrainingProtocol",
     "bag_of_features",
+    "baseline_extractors",
     "colors",
     "extract",
+    "extract_all",
     "few_label_accuracy",
     "finetune_accuracy",
     "knn_accuracy",

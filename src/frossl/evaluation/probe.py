@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,6 +10,7 @@ from torch.nn import functional as F
 from frossl.data import held_out
 from frossl.errors import InputError
 from frossl.evaluation.features import extract
+from frossl.evaluation.logistic import LogisticRegressions
 from frossl.evaluation.split import EvalSplit, Score
 from frossl.evaluation.supervised import SupervisedData, zero_head
 from frossl.networks import Encoder
@@ -20,6 +19,10 @@ C_GRID = (0.001, 0.01, 0.1, 1.0)
 """Candidate values of C, the inverse regularization strength of scikit-learn."""
 FEW_LABELS_C = 0.1
 """Value of C where there are too few labels to validate."""
+HUGE = 1e15
+"""Absolute value of features from which on they are scaled before anything is computed."""
+MAX_ELEMENTS = 1 << 25
+"""Largest number of values of the rows or logits of problems that are solved together."""
 
 
 def logistic_accuracy(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> Score:
@@ -38,14 +41,21 @@ def logistic_accuracy(train: Tensor, train_labels: Tensor, test: Tensor, test_la
         InputError: If the training labels are of one class.
     """
     train, test = _standardize(train, test)
+    classes, targets = train_labels.unique(return_inverse=True)
     validation = held_out(train_labels)
-
-    def validation_accuracy(C: float) -> float:
-        fitted_to = train[~validation], train_labels[~validation]
-        return _fit_and_score(*fitted_to, train[validation], train_labels[validation], C).percent
-
-    best = max(C_GRID, key=validation_accuracy) if validation.any() else FEW_LABELS_C
-    return _fit_and_score(train, train_labels, test, test_labels, best)
+    by_rows = len(train) < train.shape[1]
+    final = _regressions(train[None], targets[None], len(classes), by_rows=by_rows)
+    C = FEW_LABELS_C
+    if validation.any():
+        rows, known = train[~validation][None], targets[~validation][None]
+        path = _regressions(rows, known, len(classes), by_rows=by_rows)
+        found = {
+            C: Score.of_ranked(path.fit(C).logits(train[validation])[0], targets[validation]).percent
+            for C in C_GRID
+        }
+        C = max(C_GRID, key=lambda C: found[C])
+        final.start_from(path, ~validation)
+    return Score.of_ranked(final.fit(C).logits(test)[0], test_labels, classes)
 
 
 def few_label_accuracy(
@@ -82,38 +92,47 @@ def few_label_accuracy(
             f"give 1 to {counts.min()}"
         )
     train, test = _standardize(train, test)
+    targets = train_labels.unique(return_inverse=True)[1]
+    chosen = torch.stack([_draw(targets, per_class, random=(seed, draw)) for draw in range(draws)])
     scores = []
-    for draw in range(draws):
-        random = np.random.default_rng((seed, draw))
-        ids = np.concatenate(
-            [
-                random.permutation((train_labels == c).nonzero()[:, 0].numpy())[:per_class]
-                for c in classes.tolist()
-            ]
-        )
-        scores.append(_fit_and_score(train[ids], train_labels[ids], test, test_labels, FEW_LABELS_C))
+    for ids in chosen.split(_draws_at_once(train, chosen.shape[1], len(classes))):
+        fitted = _regressions(train[ids], targets[ids], len(classes)).fit(FEW_LABELS_C)
+        scores += [Score.of_ranked(votes, test_labels, classes) for votes in fitted.logits(test)]
     return Score.over(scores)
+
+
+def _draw(targets: Tensor, per_class: int, *, random: tuple[int, int]) -> Tensor:
+    """Return the rows of `per_class` random labels of each class."""
+    generator = np.random.default_rng(random)
+    drawn = [
+        generator.permutation((targets == c).nonzero()[:, 0].numpy())[:per_class]
+        for c in range(int(targets.max()) + 1)
+    ]
+    return torch.from_numpy(np.concatenate(drawn))
+
+
+def _draws_at_once(train: Tensor, rows: int, classes: int) -> int:
+    """Return the number of draws that are fitted together, within a bound on memory."""
+    return max(1, MAX_ELEMENTS // (rows * max(train.shape[1], classes)))
 
 
 def _standardize(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
     """Standardize by the mean and deviation of the whole training set, which needs no labels."""
+    largest = train.abs().amax(0)
+    if largest.max() > HUGE:  # squares would be infinite
+        train, test = train / largest.clamp_min(1), test / largest.clamp_min(1)
     mean, std = train.mean(0), train.std(0).clamp_min(1e-6)
-    return (train - mean) / std, (test - mean) / std
+    return ((train - mean) / std).float(), ((test - mean) / std).float()
 
 
-def _fit_and_score(train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, C: float) -> Score:
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    if len(labels.unique()) < 2:
+def _regressions(
+    rows: Tensor, targets: Tensor, classes: int, *, by_rows: bool | None = None
+) -> LogisticRegressions:
+    if classes < 2:
         raise InputError(
             "the readable images to learn from are of one class; `frossl check` names what cannot be read"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the accuracy converges long before the weights
-        model = LogisticRegression(C=C, max_iter=200).fit(train.numpy(), labels.numpy())
-    votes = torch.from_numpy(model.predict_proba(test.numpy()))
-    return Score.of_ranked(votes, test_labels, torch.from_numpy(model.classes_))
+    return LogisticRegressions(rows, targets, classes, by_rows=by_rows)
 
 
 def linear_probe(encoder: Encoder, split: EvalSplit, supervised: SupervisedData, *, lr: float = 0.3) -> Score:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.nn import functional as F
 
+from frossl.evaluation.feature_cache import StoredFeatures
 from frossl.evaluation.features import extract
 from frossl.evaluation.split import Labelled
 from frossl.networks import Encoder
@@ -31,12 +32,15 @@ READ_BATCH = 256
 """Images read at a time."""
 
 
-def readable_features(encoder: Encoder, images: Labelled) -> tuple[Labelled, NDArray[np.float32]]:
+def readable_features(
+    encoder: Encoder, images: Labelled, *, stored: StoredFeatures | None = None
+) -> tuple[Labelled, NDArray[np.float32]]:
     """Extract features, and leave out images whose files cannot be read.
 
     Args:
         encoder: The encoder, on the device to compute on.
         images: The images and their labels.
+        stored: Features of this encoder that need not be computed; computed ones are added.
 
     Returns:
         The readable images, and their features (M, F).
@@ -44,10 +48,10 @@ def readable_features(encoder: Encoder, images: Labelled) -> tuple[Labelled, NDA
     Raises:
         NotFiniteError: If a feature is NaN or infinite.
     """
-    features, labels = extract(encoder, images)
+    features, labels = extract(encoder, images, stored=stored)
     if len(labels) < len(images.ids):
         images = _readable(images)
-        features, _ = extract(encoder, images)
+        features, _ = extract(encoder, images, stored=stored)
     return images, features.numpy()
 
 

@@ -25,6 +25,8 @@ class SupervisedData:
     epochs: int
     batch_size: int = 256
     seed: int = 0
+    whole: bool = True
+    """Whether crops are taken from whole images instead of from their central squares."""
     kernel: ViewKernel = "torch"
     """Implementation of the augmentations."""
     max_steps: int | None = None
@@ -55,7 +57,7 @@ class SupervisedData:
                 clock = Clock(epoch * batches + number, total=total, epoch=epoch, seed=self.seed)
                 if clock.step == self.max_steps:
                     return
-                batch = images.source.read(images.ids[rows], whole=True)
+                batch = images.source.read(images.ids[rows], whole=self.whole)
                 readable = batch.ids == images.ids[rows]  # sources replace unreadable files by other images
                 (views,) = crop(batch[readable].to(device), clock)
                 yield views[0], images.labels[rows][readable].to(device), clock

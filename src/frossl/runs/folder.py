@@ -35,6 +35,8 @@ EVALUATION_LOCK = ".evaluation.lock"
 EVALUATION_LOCK_TIMEOUT = 60.0
 """Seconds to wait for that lock."""
 LOGGER_FILES = ("tensorboard/events.out.tfevents.*", "wandb/*run-*", "wandb/debug*.log", "mlflow.db*")
+FEATURE_FILES = f"features/{'[0-9a-f]' * 32}.safetensors"
+"""Pattern of the files of features that evaluations keep."""
 PROVENANCE_TABLES = ("versions", "hardware")
 """Keys of the provenance whose values are tables."""
 
@@ -118,6 +120,7 @@ class RunFolder:
         self.path = Path(path)
         self.config_file = self.path / "config.toml"
         self.checkpoints = self.path / "checkpoints"
+        self.features = self.path / "features"
         self.encoder = self.path / "encoder.safetensors"
         self.preprocess = self.path / "preprocess.json"
         self.card = self.path / "model_card.md"
@@ -216,9 +219,9 @@ class RunFolder:
                     path.unlink()
         for path in self.checkpoint_files():
             path.unlink()
-        for folder in (self.path, self.checkpoints):
+        for folder in (self.path, self.checkpoints, self.features):
             remove_abandoned(folder)
-        for name in ("checkpoints", "tensorboard", "wandb", "export/*", "export"):
+        for name in ("checkpoints", "features", "tensorboard", "wandb", "export/*", "export"):
             for path in self.path.glob(name):
                 remove_if_empty(path)
 
@@ -227,7 +230,7 @@ class RunFolder:
             self.encoder, self.preprocess, self.card, self.bad_files, self.bad_batch, self.views, self.index,
             self.sample, self.report, self.metrics.path, self.diagnostics.path, self.evaluation.path,
         ]  # fmt: skip
-        return [*(file.name for file in files), "status.json"]
+        return [*(file.name for file in files), "status.json", FEATURE_FILES]
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
@@ -417,7 +420,7 @@ class RunFolder:
         self._filter_records(self.diagnostics, lambda record: record.step <= step)
         with FolderLock(self.path, name=EVALUATION_LOCK, wait=EVALUATION_LOCK_TIMEOUT):
             self._filter_records(self.evaluation, lambda record: record.step <= step)
-        for folder in (self.path, self.checkpoints):
+        for folder in (self.path, self.checkpoints, self.features):
             remove_abandoned(folder)
 
     def _filter_records(self, lines: JsonLines[R], keep: Callable[[R], bool]) -> None:
