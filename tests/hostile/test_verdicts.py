@@ -42,7 +42,7 @@ def place(tmp_path_factory) -> Path:
     stripes(place / "images")
     below = frossl.pretrain(
         place / "images", out=place / "below", epochs=1, lr=0.001, **SMALL,
-        settings={"diagnostics.share": 0.0, "network.stages": 2},
+        settings={"diagnostics.share": 0.0, "network.stages": 2, "data.eval_size": 16},
     )  # fmt: skip
     frossl.pretrain(
         place / "images", out=place / "forgot", epochs=2, lr=0.5, weights=below.path / "encoder.safetensors",
@@ -93,7 +93,7 @@ def test_terminal_json_report_and_card_say_the_same_verdict(place, monkeypatch, 
     assert found["advice"] in card
     out, _ = call_checked(monkeypatch, capsys, "watch", place / "below", "--once")
     assert f"{found['kind']}: {found['reason']}; {found['advice']}" in out
-    settings = ["--set", "network.stages=2", "--set", "diagnostics.share=0"]
+    settings = ["--set", "network.stages=2", "--set", "diagnostics.share=0", "--set", "data.eval_size=16"]
     out, err = call_checked(
         monkeypatch, capsys, "pretrain", place / "images", "--out", place / "again", "--epochs", 1,
         "--lr", 0.001, "--width", 0.25, "--batch-size", 60, "--quiet", "--json", *settings,

@@ -65,6 +65,16 @@ def test_an_encoder_from_weights_of_a_file_reads_at_the_stored_size(photos, tmp_
     assert engine.settle(Config(network=network), open_dataset(photos, size=48)).data.eval_size == 48
 
 
+def test_a_run_that_starts_from_an_encoder_of_frossl_reads_at_its_size(photos, run):
+    network = {f"network.{name}": getattr(run.config.network, name) for name in ("width", "stem", "stages")}
+    for given, size in ((None, 32), (40, 40)):
+        data = {} if given is None else {"data.eval_size": given}
+        plan = frossl.plan(
+            photos, weights=run.path / "encoder.safetensors", settings={**network, **data}, epochs=1
+        )
+        assert plan.config.data.eval_size == size
+
+
 def test_features_in_a_file_are_those_that_evaluations_see(photos, run, tmp_path):
     encoder, split = frossl.load_encoder(run.path), labelled_split(open_dataset(photos, size=48))
     for data in (None, photos):

@@ -28,8 +28,7 @@ def test_a_run_goes_on_from_the_encoder_of_another_with_its_stem_frozen(tmp_path
     first = train(tmp_path / "first")
     file = first.path / "encoder.safetensors"
     network = with_network(SMALL, stem="fast", freeze=1, drop_path=0.1)
-    data = replace(network.data, eval_size=first.config.data.eval_size)
-    config = replace(network, data=data, optim=Optim(base_lr=0.001, layer_decay=0.5))
+    config = replace(network, optim=Optim(base_lr=0.001, layer_decay=0.5))
     second = train(tmp_path / "second", config=config, weights=file)
     old, new = read_weights(file), read_weights(second.path / "encoder.safetensors")
     assert old.keys() == new.keys()

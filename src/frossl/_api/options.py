@@ -16,6 +16,7 @@ from frossl.config import Config, Objective
 from frossl.data import NAMED, Dataset
 from frossl.engine.budget import Budget
 from frossl.errors import InputError
+from frossl.exporting import spec_of
 from frossl.methods.own import absolute_method, pin_method
 from frossl.options import FieldOptions, absolute, settings_of
 from frossl.recipes import recipe
@@ -103,8 +104,19 @@ def settle(config: Config, options: RunOptions, console: Console) -> tuple[Confi
     largest = MAX_STORED_SIZE[config.train.device or engine.best_device()]
     dataset = open_data(config, console, largest=largest)
     transform = options.get("transform")
+    config = _with_size_of_weights(config)
     config = engine.settle(config, dataset, views=options.get("views"), transform=transform)
     return config, dataset
+
+
+def _with_size_of_weights(config: Config) -> Config:
+    """Return the configuration with the size at which the encoder that training starts from reads images.
+
+    Weights of others do not say theirs.
+    """
+    data, weights = config.data, config.network.weights
+    spec = None if weights is None or data.eval_size is not None else spec_of(weights)
+    return config if spec is None else replace(config, data=replace(data, eval_size=spec.size))
 
 
 def input_paths(config: Config) -> list[Path]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from frossl.exporting.encoder import load_encoder as load_encoder
     from frossl.exporting.encoder import read_encoder as read_encoder
     from frossl.exporting.encoder import save_encoder as save_encoder
+    from frossl.exporting.encoder import spec_of as spec_of
     from frossl.exporting.encoder import to_bytes as to_bytes
     from frossl.exporting.encoder import write_card as write_card
     from frossl.exporting.encoder import write_encoder as write_encoder
@@ -34,6 +35,7 @@ _HOME = {
     "load_encoder": "encoder",
     "read_encoder": "encoder",
     "save_encoder": "encoder",
+    "spec_of": "encoder",
     "to_bytes": "encoder",
     "write_card": "encoder",
     "write_encoder": "encoder",

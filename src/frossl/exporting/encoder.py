@@ -23,6 +23,9 @@ from frossl.types import isolated_rng
 HEADER_KEY = "frossl"
 """Only key of the metadata: safetensors writes several in random order, and bytes must be reproducible."""
 
+MAX_HEADER_BYTES = 1 << 24
+"""Bytes of a header that are read of a file that may be none of ours."""
+
 
 def save_encoder(encoder: Encoder, config: Config, folder: RunFolder, *, step: int | None = None) -> None:
     """Write an encoder and its `preprocess.json` into a run folder.
@@ -80,6 +83,17 @@ def read_encoder(path: str | Path) -> tuple[Encoder, EncoderSpec]:
         return from_bytes(file.read_bytes())
     except (InputError, OSError) as error:
         raise InputError(f"{file} cannot be read as an encoder: {error}") from None
+
+
+def spec_of(path: str | Path) -> EncoderSpec | None:
+    """Return the specification in the header of a file of weights; None if it is not an encoder of frossl."""
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            metadata = json.loads(file.read(min(length, MAX_HEADER_BYTES)))["__metadata__"]
+        return EncoderSpec.from_json(metadata[HEADER_KEY])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, InputError):
+        return None
 
 
 def from_bytes(content: bytes) -> tuple[Encoder, EncoderSpec]:
