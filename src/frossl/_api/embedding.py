@@ -201,8 +201,8 @@ def _data_to_embed(run: str | Path, data: str | Path | None, root: str | Path | 
 
 
 def _stored_size(run: str | Path) -> int | None:
-    """Return the size at which a run stores images, so that features are those of evaluations, to the bit."""
-    file = Path(run) / RunFolder(Path(run)).config_file.name
+    """Return the size at which a run stores images, so that features are those of evaluations."""
+    file = RunFolder(Path(run)).config_file
     return Config.read(file).data.size if file.is_file() else None
 
 

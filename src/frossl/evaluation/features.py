@@ -156,14 +156,14 @@ def color_features(batch: Batch) -> Tensor:
     """
     (N, C, H, W), bins = batch.images.shape, COLOR_BINS
     bin_of = (batch.images.int() * bins >> 8).view(N * C, H * W) + bins * torch.arange(N * C)[:, None]
-    counts = torch.bincount(bin_of.flatten(), minlength=N * C * bins)  # a third of the time of scatter_add_
+    counts = torch.bincount(bin_of.flatten(), minlength=N * C * bins)
     return (counts.view(N, C * bins) / (H * W)).sqrt()
 
 
 def baseline_extractors(source: Source, cache: FeatureCache) -> dict[str, Extractor]:
     """Return the extractors that need no encoder, `pixels` and `colors`.
 
-    Pixels are stored if images must be decoded for them, which takes fifty times as long as reading them.
+    Pixels are stored if images must be decoded for them, which takes longer than reading them.
 
     Args:
         source: Source of the images.
@@ -230,8 +230,8 @@ class _Collector:
     """Features by one extractor: stored ones, and those of the images that it is given.
 
     With stored features, every forward pass is of `BATCH_SIZE` images, some of them repeated in the last one.
-    The features of an image are then the same to the bit whichever others are computed with it; batches of
-    fewer than 16 images are rounded differently (EfficientNet on a CPU).
+    The features of an image are then the same to the bit whichever others are computed with it; smaller
+    batches may be rounded differently (EfficientNet on a CPU).
     """
 
     def __init__(self, extractor: Extractor, ids: Tensor, digests: Sequence[bytes | None]) -> None:
